@@ -1,0 +1,136 @@
+"""A recording to JSON and back, exactly. Fields at their default are left out, so files stay small and readable."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import types
+import typing
+from functools import cache
+from typing import Any
+
+from . import model
+from .model import Recording
+
+#: Raise it when a field changes its meaning; `loads` refuses every other version in a sentence.
+SCHEMA = 1
+FORMAT = "gradients-and-intermediates recording"
+
+
+class RecordingFormatError(ValueError):
+    """The text is not a recording that this version can read."""
+
+
+def dumps(recording: Recording) -> str:
+    """JSON text of a recording. The same recording gives the same text."""
+    document = {"format": FORMAT, "schema": SCHEMA, "recording": to_plain(recording)}
+    return json.dumps(document, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+
+
+def loads(text: str | bytes) -> Recording:
+    """The recording that `dumps` wrote.
+
+    Raises RecordingFormatError if the text is no JSON, no recording, of another schema version, or damaged.
+    """
+    try:
+        document = json.loads(text)
+    except ValueError as error:
+        raise RecordingFormatError(f"This is not a saved recording: it is no JSON ({error}).") from None
+    if not isinstance(document, dict) or document.get("format") != FORMAT:
+        raise RecordingFormatError("This JSON is not a saved recording: its 'format' does not say so.")
+    found = document.get("schema")
+    if found != SCHEMA:
+        raise RecordingFormatError(
+            f"This recording has schema version {found}; these helpers read version {SCHEMA}. "
+            "Record the step again, or open it with the version of the course that saved it."
+        )
+    try:
+        recording = from_plain(document["recording"], Recording)
+        check(recording)
+    except RecordingFormatError:
+        raise
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+        raise RecordingFormatError(f"This recording is damaged: {type(error).__name__}: {error}.") from None
+    return recording
+
+
+def to_plain(value: Any) -> Any:
+    """Dataclasses to dicts without their defaults, tuples to lists."""
+    if dataclasses.is_dataclass(value):
+        return {
+            f.name: to_plain(getattr(value, f.name))
+            for f in dataclasses.fields(value)
+            if f.default is dataclasses.MISSING or getattr(value, f.name) != f.default
+        }
+    if isinstance(value, (tuple, list)):
+        return [to_plain(item) for item in value]
+    return value
+
+
+def from_plain(value: Any, kind: Any) -> Any:
+    """The inverse of `to_plain`, by the fields' declared types; a value of another type raises TypeError."""
+    if dataclasses.is_dataclass(kind):
+        if not isinstance(value, dict):
+            raise TypeError(f"{kind.__name__} expected, found {type(value).__name__}")
+        hints = _hints(kind)
+        if unknown := set(value) - set(hints):
+            raise TypeError(f"{kind.__name__} has no field {sorted(unknown)[0]!r}")
+        return kind(**{name: from_plain(item, hints[name]) for name, item in value.items()})
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if origin is types.UnionType:
+        if value is None:
+            return None
+        return from_plain(value, next(a for a in arguments if a is not types.NoneType))
+    if origin is tuple:
+        if not isinstance(value, list):
+            raise TypeError(f"a list expected, found {type(value).__name__}")
+        if len(arguments) == 2 and arguments[1] is Ellipsis:
+            return tuple(from_plain(item, arguments[0]) for item in value)
+        return tuple(from_plain(item, a) for item, a in zip(value, arguments, strict=True))
+    if type(value) is not kind:
+        raise TypeError(f"{kind.__name__} expected, found {value!r}")
+    return value
+
+
+@cache
+def _hints(kind: type) -> dict[str, Any]:
+    return typing.get_type_hints(kind, vars(model))
+
+
+def check(recording: Recording) -> None:
+    """Every id is its index and every reference points at something. Raises RecordingFormatError otherwise."""
+    for name in ("sources", "places", "storages", "nodes", "saved", "graphs"):
+        for index, item in enumerate(getattr(recording, name)):
+            if item.id != index:
+                raise RecordingFormatError(f"This recording is damaged: {name}[{index}] calls itself {item.id}.")
+
+    def within(what: str, ids: Any, limit: int) -> None:
+        for i in ids:
+            if i is not None and not 0 <= i < limit:
+                raise RecordingFormatError(f"This recording is damaged: {what} {i} does not exist.")
+
+    storages, nodes, saved = len(recording.storages), len(recording.nodes), len(recording.saved)
+    places, graphs, events = len(recording.places), len(recording.graphs), len(recording.events)
+    for place in recording.places:
+        within("source", (f.source for f in place.frames), len(recording.sources))
+    for node in recording.nodes:
+        within("node", (e.node for e in node.edges), nodes)
+        within("saved tensor", node.saved, saved)
+        within("place", (node.place,), places)
+        within("storage", node.leaf.storages if node.leaf else (), storages)
+    for tensor in recording.saved:
+        within("node", (tensor.node,), nodes)
+        within("storage", tensor.storages, storages)
+    for storage in recording.storages:
+        within("place", (storage.place,), places)
+    for graph in recording.graphs:
+        within("node", (*graph.nodes, *graph.pruned, *(e.node for e in graph.roots)), nodes)
+        within("event", (graph.event,), events)
+    for index, event in enumerate(recording.events):
+        if event.index != index or event.kind not in model.EVENT_KINDS or event.phase not in model.PHASES:
+            raise RecordingFormatError(f"This recording is damaged: event {index} is not one.")
+        within("storage", (*event.allocated, *event.freed, *(s for s, _ in event.resized + event.moved)), storages)
+        within("saved tensor", event.kept + event.released, saved)
+        within("node", (event.node,), nodes)
+        within("graph", (event.graph,), graphs)
+        within("place", (event.place,), places)
