@@ -78,9 +78,9 @@ def state_at(saved: SavedTensor, moment: int) -> str | None:
         return None
     if saved.released is not None and saved.released <= moment:
         return "released"
-    if saved.state == "packed" or saved.packed:
+    if saved.packed:
         return "packed"
-    return "changed in place" if saved.state == "changed in place" else "live"
+    return "changed in place" if saved.changed is not None and saved.changed <= moment else "live"
 
 
 def kept_moment(recording: Recording) -> int:

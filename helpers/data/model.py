@@ -22,7 +22,7 @@ PHASES = ("between", "forward", "backward", "step")
 #: enter       a backward pass begins; its graph is `graphs[event.graph]`
 #: run         a backward node has run
 #: accumulate  a leaf's AccumulateGrad has run: `event.accumulated`
-#: release     a node's saved tensors were released: because it ran, or because the graph itself was dropped (`note`)
+#: release     a node's saved tensors were released because it ran (where a graph is dropped, a "free" event says so)
 #: leave       a backward pass has ended
 #: step        an optimizer's step begins (`note` names the optimizer); `stepped` ends it
 #: error       the watched code raised; `note` is "TypeName: message"; always the last event
@@ -148,8 +148,9 @@ class SavedTensor:
     kept: int | None  # index of the event at which it became kept; -1 if before the recording
     released: int | None  # index of the event at which it was released, None if it never was
     state: str  # of SAVED_STATES, at the end of the recording
+    changed: int | None = None  # index of the first event that changed it in place while it was kept
     packed: str = ""  # what stands in its place, in words
-    scalar: bool = False  # a Python number saved as a 0-dimensional tensor: no memory of its own is counted
+    scalar: str = ""  # "2": a Python number, saved as a 0-dimensional tensor; no memory of its own is counted
 
 
 @dataclass(frozen=True, slots=True)

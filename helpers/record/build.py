@@ -1,0 +1,317 @@
+"""What the recorder notes while the code runs, and how it becomes a frozen Recording at the end.
+
+Notes refer to each other as objects; ids and indices are given out at the end. Nothing here holds a tensor.
+"""
+
+from __future__ import annotations
+
+import math
+
+from ..data import model
+from ..data.model import GRADIENTS, INPUTS, KEPT, OTHER, Accumulated, Edge, MemoryEvent, Recording, SavedTensor
+from .places import Places
+
+
+class EventNote:
+    __slots__ = (
+        "accumulated allocated changed freed graph index kept kind module node note op phase place released resized "
+        "roles"
+    ).split()
+
+    def __init__(self, kind, phase, place, op="", node=None, graph=None, module=""):
+        self.kind, self.phase, self.place, self.op = kind, phase, place, op
+        self.node, self.graph, self.module = node, graph, module
+        self.allocated, self.freed, self.resized, self.kept, self.released = [], [], [], [], []
+        self.roles = []  # (storage, INPUTS or GRADIENTS, whether it has that role from here on)
+        self.accumulated = None
+        self.note = ""
+        self.index = -1
+
+
+class StorageNote:
+    __slots__ = (
+        "born device dtype fixed freed holders initial made_between name_keys names nbytes op place saved shape size "
+        "watch id"
+    ).split()
+
+    def __init__(self, nbytes, device, born, shape, dtype, op, place, made_between):
+        self.nbytes = self.size = nbytes
+        self.device, self.born, self.shape, self.dtype, self.op, self.place = device, born, shape, dtype, op, place
+        self.freed = None
+        self.fixed = None  # a category that holds for its whole life
+        self.initial = OTHER if born else INPUTS
+        self.made_between = made_between  # outside any forward, from nothing that needs a gradient: data, maybe
+        self.names = []  # (is a parameter's, name, offset, shape)
+        self.name_keys = set()
+        self.saved = []  # SavedNotes that hold it now
+        self.id = -1
+
+    def call(self, name, offset, shape, *, parameter=False):
+        """Note a name that a tensor over this storage has."""
+        key = (parameter, name, offset, shape)
+        if key not in self.name_keys:
+            self.name_keys.add(key)
+            self.names.append(key)
+
+    def names_of(self, offset, shape):
+        """Names of the tensor at `offset` with `shape`; else what it is a part of. Parameters' names come first."""
+        known = [n for n in self.names if n[0]] or self.names
+        exact = [n[1] for n in known if n[2:] == (offset, shape)]
+        if exact:
+            return tuple(exact)
+        turned = [f"{n[1]}.t()" for n in known if len(shape) > 1 and n[2:] == (offset, shape[::-1])]
+        if turned:
+            return tuple(turned)
+        whole = [n[1] for n in known if n[2] == offset and math.prod(n[3]) == math.prod(shape)]
+        return tuple(f"{n} reshaped" for n in whole) or tuple(f"part of {n[1]}" for n in known[:1])
+
+    def all_names(self):
+        known = [n for n in self.names if n[0]] or self.names
+        return tuple(dict.fromkeys(n[1] for n in known))
+
+
+class SavedNote:
+    __slots__ = (
+        "argument changed device dtype id kept nbytes never node offset output packed position released scalar shape "
+        "storages"
+    ).split()
+
+    def __init__(self, id, node, argument, position):
+        self.id, self.node, self.argument, self.position = id, node, argument, position
+        self.shape, self.dtype, self.device, self.nbytes, self.offset = (), "", "", 0, 0
+        self.storages = ()
+        self.output = self.never = False
+        self.kept = self.released = self.changed = None
+        self.packed = self.scalar = ""
+
+
+class NodeNote:
+    __slots__ = (
+        "edges event id kind leaf leaf_offset leaf_parameter leaf_storages module name names note outputs place saved "
+        "scalars sequence tensor"
+    ).split()
+
+    def __init__(self, id, name, sequence):
+        self.id, self.name, self.sequence = id, name, sequence
+        self.kind = "operation"
+        self.edges, self.outputs, self.saved, self.scalars, self.names = (), (), [], [], []
+        self.event = self.place = self.leaf = self.tensor = None
+        self.leaf_storages, self.leaf_offset, self.leaf_parameter = (), 0, False
+        self.module = self.note = ""
+
+
+class GraphNote:
+    __slots__ = "create_graph event id nodes parent place pruned ran retained roots trigger".split()
+
+    def __init__(self, id, trigger, roots, nodes, place, parent):
+        self.id, self.trigger, self.roots, self.nodes, self.place, self.parent = id, trigger, roots, nodes, place, parent
+        self.retained = self.create_graph = False
+        self.event = None
+        self.pruned = ()
+        self.ran = set()
+
+
+def freeze(events, storages, saved, nodes, graphs, places: Places, notes, made_with) -> Recording:
+    """The notes as a Recording: indices for objects, categories replayed from roles and from what was kept."""
+    for i, event in enumerate(events):
+        event.index = i
+    for i, storage in enumerate(storages):
+        storage.id = i
+    moved = _categories(events, storages)
+
+    def index(event):
+        return None if event is None else event.index
+
+    frozen_events = tuple(
+        MemoryEvent(
+            index=i,
+            kind=e.kind,
+            phase=e.phase,
+            place=e.place,
+            op=e.op,
+            node=e.node,
+            graph=e.graph,
+            module=e.module,
+            allocated=tuple(s.id for s in e.allocated),
+            freed=tuple(s.id for s in e.freed),
+            resized=tuple((s.id, n) for s, n in e.resized),
+            kept=tuple(s.id for s in e.kept),
+            released=tuple(s.id for s in e.released),
+            moved=moved[i],
+            accumulated=Accumulated(e.accumulated[0], tuple(s.id for s in e.accumulated[1]), *e.accumulated[2:])
+            if e.accumulated
+            else None,
+            note=e.note,
+        )
+        for i, e in enumerate(events)
+    )
+    frozen_storages = tuple(
+        model.Storage(
+            id=i,
+            nbytes=s.nbytes,
+            device=s.device,
+            born=s.born.index if s.born else -1,
+            freed=index(s.freed),
+            category=s.initial,
+            names=s.all_names(),
+            shape=s.shape,
+            dtype=s.dtype,
+            op=s.op,
+            place=s.place,
+        )
+        for i, s in enumerate(storages)
+    )
+    frozen_saved = tuple(_saved(s) for s in saved)
+    frozen_nodes = tuple(
+        model.Node(
+            id=n.id,
+            name=n.name,
+            kind=n.kind,
+            edges=n.edges,
+            outputs=n.outputs,
+            saved=tuple(n.saved),
+            scalars=tuple(n.scalars),
+            names=tuple(n.names),
+            place=n.place,
+            module=n.module,
+            sequence=n.sequence,
+            leaf=_leaf(n) if n.leaf else None,
+            event=index(n.event),
+            note=n.note,
+        )
+        for n in nodes
+    )
+    frozen_graphs = tuple(
+        model.Graph(
+            id=g.id,
+            trigger=g.trigger,
+            roots=tuple(Edge(*r) for r in g.roots),
+            nodes=tuple(g.nodes),
+            pruned=tuple(g.pruned),
+            retained=g.retained,
+            create_graph=g.create_graph,
+            event=index(g.event),
+            place=g.place,
+            parent=g.parent,
+        )
+        for g in graphs
+    )
+    cell, span = places.recorded_block()
+    sources = tuple(
+        model.Source(s.id, ("this cell" if s.id == cell else "another cell") if s.label == "a cell" else s.label, s.first, s.lines)
+        for s in places.sources
+    )
+    return Recording(
+        sources=sources,
+        places=tuple(places.places),
+        storages=frozen_storages,
+        nodes=frozen_nodes,
+        saved=frozen_saved,
+        graphs=frozen_graphs,
+        events=frozen_events,
+        cell=cell,
+        span=span,
+        notes=tuple(dict.fromkeys(notes)),
+        made_with=made_with,
+    )
+
+
+def _categories(events, storages):
+    """Replay roles; fix each storage's first category; give each event its moves."""
+    roles = {s: {s.initial} - {OTHER} for s in storages}
+    kept = dict.fromkeys(storages, 0)
+
+    def category(s):
+        if s.fixed:
+            return s.fixed
+        if GRADIENTS in roles[s]:
+            return GRADIENTS
+        if kept[s]:
+            return KEPT
+        return INPUTS if INPUTS in roles[s] else OTHER
+
+    # What was kept before the recording began is kept from the start.
+    for s in storages:
+        kept[s] = sum(1 for note in s.saved if note.kept is None)
+    for event in events:
+        for note in event.released:
+            if note.kept is None:
+                for s in note.storages:
+                    kept[s] += 1
+    now = {}
+    for s in storages:
+        now[s] = s.initial = category(s)
+    moved = []
+    for event in events:
+        touched = []
+        for s, role, on in event.roles:
+            (roles[s].add if on else roles[s].discard)(role)
+            touched.append(s)
+        for note in event.kept:
+            for s in note.storages:
+                kept[s] += 1
+                touched.append(s)
+        for note in event.released:
+            for s in note.storages:
+                kept[s] -= 1
+                touched.append(s)
+        changes, gone = [], set(event.freed)
+        for s in dict.fromkeys(touched):
+            new = category(s)
+            if new != now[s]:
+                now[s] = new
+                if s.born is event:
+                    s.initial = new
+                elif s not in gone:
+                    changes.append((s.id, new))
+        moved.append(tuple(changes))
+    return moved
+
+
+def _saved(note: SavedNote) -> SavedTensor:
+    if note.never:
+        state = "never saved"
+    elif note.released is not None:
+        state = "released"
+    elif note.packed:
+        state = "packed"
+    else:
+        state = "changed in place" if note.changed is not None else "live"
+    names: tuple[str, ...] = ()
+    if note.storages:
+        names = note.storages[0].names_of(note.offset, note.shape)
+    return SavedTensor(
+        id=note.id,
+        node=note.node.id,
+        argument=note.argument,
+        position=note.position,
+        shape=note.shape,
+        dtype=note.dtype,
+        device=note.device,
+        nbytes=note.nbytes,
+        storages=tuple(s.id for s in note.storages),
+        output=note.output,
+        names=names,
+        kept=None if note.never else (note.kept.index if note.kept else -1),
+        released=None if note.released is None else note.released.index,
+        state=state,
+        changed=None if note.changed is None else note.changed.index,
+        packed=note.packed,
+        scalar=note.scalar,
+    )
+
+
+def _leaf(note: NodeNote) -> model.Leaf:
+    shape, dtype, device, nbytes = note.leaf
+    names: tuple[str, ...] = ()
+    if note.leaf_storages:
+        names = note.leaf_storages[0].names_of(note.leaf_offset, shape)
+    return model.Leaf(
+        names=names,
+        shape=shape,
+        dtype=dtype,
+        device=device,
+        storages=tuple(s.id for s in note.leaf_storages),
+        nbytes=nbytes,
+        parameter=note.leaf_parameter,
+    )

@@ -1,0 +1,265 @@
+"""Reads autograd nodes without any effect on them: edges, leaves, what they saved.
+
+The accessors `_saved_X` check versions, run unpack hooks and raise once released; `_raw_saved_X` do none of that. They
+outlive their node, so each is dropped as soon as it is read. Walks are loops: graphs can be deeper than Python's stack.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+
+from ..data.model import Edge, SavedScalar, TensorInfo
+from . import private
+from .build import NodeNote, SavedNote
+from .tensors import name_of, nbytes_of, offset_of, shape_of, storages_of
+
+_KEY = "gradients-and-intermediates"
+_OUTPUTS = ("result", "output", "out", "values", "indices")  # what derivative formulas call an operation's own results
+
+
+class Marker:
+    """Sits in a C++ node's metadata, which lives as long as the node: gives it an identity, and tells of its end."""
+
+    __slots__ = ("__weakref__", "id", "owner")
+
+    def __init__(self, owner: object, id: int) -> None:
+        self.owner, self.id = owner, id
+
+
+class MarkerWatch(weakref.ref):
+    __slots__ = ("id",)
+
+
+class Nodes:
+    """The nodes seen by one recording."""
+
+    def __init__(self, recorder: Any) -> None:
+        self.recorder = recorder
+        self.owner = object()
+        self.notes: list[NodeNote] = []
+        self.saved: list[SavedNote] = []
+        self.watches: dict[int, MarkerWatch] = {}
+
+    def known(self, function: Any) -> int | None:
+        """Id of a node met before, else None."""
+        marker = function.metadata.get(_KEY)
+        return marker.id if marker is not None and marker.owner is self.owner else None
+
+    def add(self, function: Any) -> int:
+        """Id of a node; it, and all unknown nodes behind it, are read now."""
+        found = self.known(function)
+        if found is not None:
+            return found
+        first = self._mark(function)
+        queue = [(function, self.notes[first])]
+        for function, note in queue:  # grows while we walk
+            edges = []
+            for target, output in function.next_functions:
+                if target is None:
+                    edges.append(Edge(None, output))
+                    continue
+                id = self.known(target)
+                if id is None:
+                    id = self._mark(target)
+                    queue.append((target, self.notes[id]))
+                edges.append(Edge(id, output))
+            note.edges = tuple(edges)
+            self._read(function, note)
+        return first
+
+    def _mark(self, function: Any) -> int:
+        id = len(self.notes)
+        sequence = function._sequence_nr()
+        name = function.name().rsplit("::", 1)[-1]
+        self.notes.append(NodeNote(id, name, None if sequence == private.NO_SEQUENCE else sequence))
+        marker = Marker(self.owner, id)
+        function.metadata[_KEY] = marker
+        watch = MarkerWatch(marker, self.recorder.node_died)
+        watch.id = id
+        self.watches[id] = watch
+        return id
+
+    def _read(self, function: Any, note: NodeNote) -> None:
+        recorder = self.recorder
+        event = recorder.made.get(note.sequence) if note.sequence is not None else None
+        note.event = event
+        if event is not None:
+            note.place, note.module = event.place, event.module
+            if event.node is None:
+                event.node = note.id
+        if (variable := getattr(function, "variable", None)) is not None and note.name == "AccumulateGrad":
+            note.kind = "leaf"
+            note.leaf = (shape_of(variable), name_of(variable.dtype), str(variable.device), nbytes_of(variable))
+            note.leaf_storages = recorder.leaf(variable)
+            note.leaf_offset = offset_of(variable)
+            note.leaf_parameter = isinstance(variable, torch.nn.Parameter)
+            note.outputs = (TensorInfo(note.leaf[0], note.leaf[1], note.leaf[2]),)
+            return
+        note.outputs = tuple(_info(m) for m in getattr(function, "_input_metadata", ()))
+        if isinstance(function, torch.autograd.function.BackwardCFunction):
+            note.kind = "custom"
+            self._read_custom(function, note, event)
+            return
+        if note.name == "CopySlices":
+            note.note = "hides what the operation inside it saved"
+        raw, scalars = private.slots(type(function))
+        for argument, attribute in raw:
+            self._read_slot(function, note, argument, attribute, event)
+        for argument, attribute in scalars:
+            try:
+                value = getattr(function, attribute)
+            except (RuntimeError, AttributeError, NotImplementedError):
+                continue
+            note.scalars.append(SavedScalar(argument, _text(value)))
+
+    def _read_slot(self, function: Any, note: NodeNote, argument: str, attribute: str, event: Any) -> None:
+        try:
+            raw = getattr(function, attribute)
+        except RuntimeError:  # a released list raises as a whole
+            self._gone(note, argument)
+            return
+        if isinstance(raw, (tuple, list)):
+            for position, item in enumerate(raw):
+                if item is not None:
+                    self._read_one(function, note, argument, position, item, event)
+        else:
+            self._read_one(function, note, argument, None, raw, event)
+
+    def _read_custom(self, function: Any, note: NodeNote, event: Any) -> None:
+        self._read_slot(function, note, "tensors", "_raw_saved_tensors", event)
+        for name, value in vars(function).items():
+            if isinstance(value, torch.Tensor) and name not in ("saved_tensors", "to_save"):
+                saved = self._note(note, f"attribute {name}", None)
+                self._hold(saved, value, event)
+
+    def _note(self, note: NodeNote, argument: str, position: int | None) -> SavedNote:
+        saved = SavedNote(len(self.saved), note, argument, position)
+        saved.output = argument.rstrip("0123456789") in _OUTPUTS
+        self.saved.append(saved)
+        note.saved.append(saved.id)
+        return saved
+
+    def _gone(self, note: NodeNote, argument: str) -> None:
+        saved = self._note(note, argument, None)
+        saved.released = self.recorder.before  # before the recording began
+
+    def _read_one(self, function: Any, note: NodeNote, argument: str, position: int | None, raw: Any, event: Any) -> None:
+        data, hook = raw.data, raw.unpack_hook
+        saved = self._note(note, argument, position)
+        if data is None and hook is None:
+            # Released, or never needed? Only now is the checking accessor safe: there is nothing left to unpack.
+            try:
+                value = getattr(function, f"_saved_{argument}", None)
+                saved.never = value is None or position is not None
+            except RuntimeError:
+                saved.released = self.recorder.before
+            return
+        if hook is not None:
+            self._read_packed(saved, data, event)
+        elif data.dim() == 0 and data.device.type == "cpu" and not saved.output and self.recorder.unknown(data):
+            saved.scalar = _number(data)
+            saved.shape, saved.dtype, saved.device, saved.nbytes = (), name_of(data.dtype), "cpu", 0
+            self._keep(saved, (), event)
+        else:
+            self._hold(saved, data, event)
+
+    def _hold(self, saved: SavedNote, tensor: torch.Tensor, event: Any) -> None:
+        saved.shape, saved.dtype = shape_of(tensor), name_of(tensor.dtype)
+        saved.device, saved.nbytes, saved.offset = str(tensor.device), nbytes_of(tensor), offset_of(tensor)
+        self._keep(saved, self.recorder.see_all(tensor), event)
+
+    def _read_packed(self, saved: SavedNote, packed: Any, event: Any) -> None:
+        parts = packed if isinstance(packed, (tuple, list)) else (packed,)
+        tensors = [p for p in parts if isinstance(p, torch.Tensor)]
+        if tensors:
+            self._hold(saved, tensors[0], event)
+            saved.packed = "a tensor that a hook put in its place"
+        else:
+            kind = type(packed)
+            checkpoint = "checkpoint" in kind.__module__
+            saved.packed = "a note to compute it again (checkpoint)" if checkpoint else f"a {kind.__name__} from a hook"
+            self._keep(saved, (), event)
+
+    def _keep(self, saved: SavedNote, storages: Iterable[Any], event: Any) -> None:
+        saved.storages = tuple(dict.fromkeys(storages))
+        saved.kept = event
+        for storage in saved.storages:
+            storage.saved.append(saved)
+        if event is not None:
+            event.kept.append(saved)
+
+    def release(self, id: int, event: Any) -> bool:
+        """Mark what a node held as released at `event`; whether there was anything. Attributes on a ctx stay."""
+        any_released = False
+        for number in self.notes[id].saved:
+            saved = self.saved[number]
+            if saved.never or saved.released is not None or (event.kind == "release" and "attribute" in saved.argument):
+                continue
+            saved.released = event
+            for storage in saved.storages:
+                storage.saved.remove(saved)
+            event.released.append(saved)
+            any_released = True
+        return any_released
+
+    def walk(self, roots: Iterable[Any]) -> list[tuple[Any, int]]:
+        """Every node from the roots inwards, once, with its id."""
+        seen: set[int] = set()
+        order: list[tuple[Any, int]] = []
+        for root in roots:
+            id = self.add(root)
+            if id not in seen:
+                seen.add(id)
+                order.append((root, id))
+        for function, _ in order:  # grows while we walk
+            for target, _ in function.next_functions:
+                if target is not None:
+                    id = self.add(target)
+                    if id not in seen:
+                        seen.add(id)
+                        order.append((target, id))
+        return order
+
+    def unmark(self, roots: Iterable[Any]) -> None:
+        """Take our markers out of every node behind the roots."""
+        queue = list(roots)
+        for function in queue:
+            metadata = function.metadata
+            marker = metadata.get(_KEY)
+            if marker is None or marker.owner is not self.owner:
+                continue
+            self.watches.pop(marker.id, None)
+            del metadata[_KEY]
+            queue.extend(target for target, _ in function.next_functions if target is not None)
+
+
+def _info(metadata: Any) -> TensorInfo | None:
+    try:
+        shape = tuple(int(n) if isinstance(n, int) else -1 for n in metadata.shape)
+        return TensorInfo(shape, name_of(metadata.dtype), str(metadata.device))
+    except (RuntimeError, AttributeError, TypeError):
+        return None
+
+
+def _number(tensor: torch.Tensor) -> str:
+    value = tensor.item()
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, int) and not isinstance(value, bool) and value >= 2**63:
+        value -= 2**64  # a negative dimension, read as unsigned
+    if isinstance(value, (tuple, list)):
+        return f"({', '.join(_text(v) for v in value)})"
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    if value is None or isinstance(value, (bool, int, str)):
+        return str(value)
+    return name_of(value) if isinstance(value, (torch.dtype, torch.device, torch.layout)) else type(value).__name__
+
+
+__all__ = ["Marker", "Nodes", "storages_of"]

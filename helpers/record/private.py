@@ -1,0 +1,181 @@
+"""Every private torch API that the recorder uses stands here, behind a guard and a self-test.
+
+What a torch version lacks turns up in `capabilities().missing`, as a sentence for the recording's notes: that view
+degrades, the rest goes on. Signatures as in torch 2.6 to 2.14.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache, wraps
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+_autograd = torch._C._autograd
+
+#: Number of the next autograd node that this thread makes.
+sequence_number: Callable[[], int] = getattr(_autograd, "_get_sequence_nr", lambda: -1)
+#: Number of the backward pass that runs in this thread, -1 for none.
+graph_task: Callable[[], int] = getattr(torch._C, "_current_graph_task_id", lambda: -1)
+
+#: AccumulateGrad nodes carry this instead of a number of their own.
+NO_SEQUENCE = 2**64 - 1
+
+
+class DispatchMode(TorchDispatchMode):
+    """A dispatch mode whose handler torch does not wrap against compilation: compiled code is refused anyway."""
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False
+
+
+def owners(tensor: torch.Tensor) -> tuple[int, int]:
+    """References that C++ holds to a tensor and to its storage. Only compared with values calibrated in this process."""
+    return tensor._use_count(), torch._C._storage_Use_Count(tensor.untyped_storage()._cdata)
+
+
+def storage_key(storage: Any) -> int:
+    """Address of the storage itself (not of its data): one number for one storage as long as it lives."""
+    return storage._cdata
+
+
+@contextmanager
+def no_dispatch() -> Iterator[None]:
+    """Our own reads inside hooks run below every mode."""
+    guard = torch._C._DisableTorchDispatch()
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        del guard
+
+
+@contextmanager
+def engine_entry(wrapper: Callable[..., Any]) -> Iterator[None]:
+    """Route every entry into backward through `wrapper(original, tensors, *args, **kwargs)`.
+
+    `Tensor.backward`, `autograd.backward` and `autograd.grad` all call this one Python function.
+    """
+    import torch.autograd as front
+    import torch.autograd.graph as graph
+
+    original = graph._engine_run_backward
+
+    def entry(tensors: Any, *args: Any, **kwargs: Any) -> Any:
+        return wrapper(original, tensors, *args, **kwargs)
+
+    places = [module for module in (front, graph) if getattr(module, "_engine_run_backward", None) is original]
+    try:
+        for module in places:
+            module._engine_run_backward = entry
+        yield
+    finally:
+        for module in places:
+            if module._engine_run_backward is entry:
+                module._engine_run_backward = original
+
+
+@contextmanager
+def random_states(seen: Callable[[torch.Tensor], None]) -> Iterator[None]:
+    """Tell of each copy of the random state that checkpointing takes: its memory comes from no operation."""
+    original = torch.random.get_rng_state
+
+    @wraps(original)
+    def get_rng_state() -> torch.Tensor:
+        state = original()
+        seen(state)
+        return state
+
+    places = [module for module in (torch, torch.random) if module.get_rng_state is original]
+    try:
+        for module in places:
+            module.get_rng_state = get_rng_state
+        yield
+    finally:
+        for module in places:
+            if module.get_rng_state is get_rng_state:
+                module.get_rng_state = original
+
+
+def compiled_frame(qualified_name: str, filename: str) -> bool:
+    """Whether a Python frame is the entrance of a function under torch.compile."""
+    return "_dynamo" in filename and qualified_name.endswith("compile_wrapper") or (
+        filename.endswith("eval_frame.py") and qualified_name == "_TorchDynamoContext.__call__.<locals>._fn"
+    )
+
+
+@cache
+def slots(kind: type) -> tuple[tuple[tuple[str, str], ...], tuple[tuple[str, str], ...]]:
+    """Of a node's type: its saved tensors as (argument, raw attribute), its saved scalars as (argument, attribute)."""
+    names = dir(kind)
+    raw = tuple((n[len("_raw_saved_") :], n) for n in names if n.startswith("_raw_saved_"))
+    tensors = {n for n, _ in raw}
+    scalars = tuple(
+        (n[len("_saved_") :], n) for n in names if n.startswith("_saved_") and n[len("_saved_") :] not in tensors
+    )
+    return raw, scalars
+
+
+@dataclass(frozen=True)
+class Capabilities:
+    exclusive: tuple[int, int] | None  # `owners` of a gradient that only the engine holds, as our handler sees it
+    missing: tuple[str, ...]
+
+
+class _Probe(DispatchMode):
+    """Notes the owner counts of the first addition inside a backward pass."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[tuple[int, int]] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is torch.ops.aten.add.Tensor and graph_task() != -1:
+            self.seen.append(owners(args[0]))
+        out = func(*args, **(kwargs or {}))
+        if isinstance(out, torch.Tensor):
+            out.untyped_storage()
+        return out
+
+
+@cache
+def capabilities() -> Capabilities:
+    """The self-test, once a process: a graph of four nodes whose counts and slots are known."""
+    missing = []
+    state = torch.random.get_rng_state()
+    with torch.enable_grad(), torch.random.fork_rng(devices=[]):
+        leaf = torch.ones(8, requires_grad=True)
+        exclusive = None
+        try:
+            with _Probe() as probe:
+                hidden = leaf.exp()
+                (hidden.sin() + hidden.cos()).sum().backward()
+            exclusive = probe.seen[0]
+            # A gradient that two branches share must count more owners, or the calibration tells nothing.
+            with _Probe() as probe:
+                hidden = leaf.exp()
+                (hidden + hidden).sum().backward()
+            if not probe.seen or probe.seen[0] == exclusive:
+                exclusive = None
+        except (AttributeError, IndexError, TypeError):
+            exclusive = None
+        if exclusive is None:
+            missing.append(
+                "This torch does not tell who owns a gradient, so gradients that meet at one tensor are shown as added "
+                "out of place: peaks in backward may be shown too high."
+            )
+        node = leaf.exp().grad_fn
+        raw, _ = slots(type(node))
+        if not raw or getattr(node, raw[0][1]).data is None:
+            missing.append("This torch does not show what a node saved: nothing is listed as kept for backward.")
+        before = sequence_number()
+        leaf.exp()
+        if sequence_number() != before + 1:
+            missing.append("This torch does not number its nodes as expected: nodes have no source lines.")
+    assert torch.equal(state, torch.random.get_rng_state())
+    return Capabilities(exclusive, tuple(missing))

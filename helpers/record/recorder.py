@@ -1,0 +1,800 @@
+"""Watches a block of torch code while it runs once. What it sees becomes a Recording; what it touches it puts back."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import weakref
+from contextlib import ExitStack
+from functools import partial
+from types import CodeType, FrameType
+from typing import Any
+
+import torch
+from torch.nn.modules import module as _module
+from torch.optim import optimizer as _optimizer
+
+from ..data.model import BUFFERS, GRADIENTS, INPUTS, OPTIMIZER, PARAMETERS, Recording
+from . import private
+from .build import EventNote, GraphNote, StorageNote, freeze
+from .errors import RecordError
+from .nodes import Nodes
+from .places import Places
+from .tensors import name_of, offset_of, shape_of, storages_of
+
+Tensor = torch.Tensor
+aten = torch.ops.aten
+
+#: Devices whose memory we can follow by their storages.
+DEVICES = ("cpu", "cuda", "meta")
+_FOLLOWED = set(DEVICES)
+
+#: What autograd's own formulas do in place unless they see a mode: operation → in-place twin.
+_TWINS = {
+    aten.scatter.src: aten.scatter_.src,
+    aten.scatter.value: aten.scatter_.value,
+    aten.scatter_add.default: aten.scatter_add_.default,
+    aten.index_add.default: aten.index_add_.default,
+    aten.index_put.default: aten.index_put_.default,
+}
+_ADD = aten.add.Tensor
+_LIFT = aten.lift_fresh.default
+
+_active: Recorder | None = None
+_lock = threading.Lock()
+
+
+class _StorageWatch(weakref.ref):
+    __slots__ = ("key", "note")
+
+
+class _Mode(private.DispatchMode):
+    def __init__(self, recorder: Recorder) -> None:
+        super().__init__()
+        self.operation = recorder.operation
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return self.operation(func, args, kwargs or {})
+
+
+class Recorder:
+    """One recording: `start`, the watched code, `stop`.
+
+    graph: False says that no graph is wanted (code without gradients); memory is recorded just the same.
+    names: extra names, a dict name → tensor (a state_dict, say); matched by memory, so detached tensors do.
+    """
+
+    #: Tests set it: a fault of our own then raises instead of ending the recording with a note.
+    strict = False
+
+    def __init__(self, *, graph: bool = True, names: dict[str, Tensor] | None = None) -> None:
+        self.graph_wanted = graph
+        self.given = dict(names or {})
+        self.events: list[EventNote] = []
+        self.storages: list[StorageNote] = []
+        self.live: dict[int, StorageNote] = {}
+        self.nodes = Nodes(self)
+        self.made: dict[int, EventNote] = {}  # node's sequence number → the op event that made it
+        self.graphs: list[GraphNote] = []
+        self.notes: list[str] = []
+        self.before = EventNote("free", "between", None)  # stands for "before the recording"; its index stays -1
+        self.broken = False
+        self._pending: list[tuple[Any, EventNote]] = []
+        self._outputs: dict[int, Any] = {}  # node id → weak reference to the tensor it made
+        self._modules: list[str] = []
+        self._paths: dict[int, tuple[Any, str]] = {}
+        self._roots: list[Any] = []
+        self._leaves: dict[StorageNote, list] = {}  # → [weak reference to the leaf, its gradient's storages now]
+        self._forward = False
+        self._steps: list[int | None] = []  # places of the optimizer steps that run
+        self._passes: list[GraphNote] = []
+        self._running: list[int | None] = []  # for each pass: the node inside its formula, None between nodes
+        self._last: list[int | None] = []  # for each pass: the node that ran last
+        self._last_line: Any = None
+        self._mutates: dict[Any, tuple] = {}
+
+    # ---------------------------------------------------------------- start and stop
+
+    def start(self, boundary: FrameType, *, include_boundary: bool) -> None:
+        global _active
+        with _lock:
+            if _active is not None:
+                raise RecordError(
+                    "A recording is running already, and a recording cannot watch another one. End the outer `with "
+                    "record()` block first, or take the inner one out."
+                )
+            _active = self
+        try:
+            self.capabilities = private.capabilities()
+            self.notes.extend(self.capabilities.missing)
+            self.places = Places(boundary, include_boundary=include_boundary)
+            self.sequence = self._sequence = private.sequence_number()
+            self._stack = ExitStack()
+            self._prepare_names()
+            self._stack.enter_context(private.engine_entry(self._backward))
+            self._stack.enter_context(private.random_states(self._random_state))
+            for hook in (
+                _module.register_module_forward_pre_hook(self._enter_module),
+                _module.register_module_forward_hook(self._leave_module, always_call=True),
+                _optimizer.register_optimizer_step_pre_hook(self._enter_step),
+                _optimizer.register_optimizer_step_post_hook(self._leave_step),
+            ):
+                self._stack.callback(hook.remove)
+            self._stack.enter_context(_Mode(self))
+        except BaseException:
+            self._tear_down()
+            raise
+
+    def stop(self, error: BaseException | None = None, result: Any = None) -> Recording:
+        """End the watching, put everything back, and give the Recording. `result` keeps a call's value alive till here."""
+        try:
+            self._stack.close()
+            with private.no_dispatch():
+                self._guarded(self._finish, error, result)
+        finally:
+            self._tear_down()
+        made_with = (("torch", torch.__version__),)
+        return freeze(
+            self.events, self.storages, self.nodes.saved, self.nodes.notes, self.graphs, self.places, self.notes, made_with
+        )
+
+    def _tear_down(self) -> None:
+        global _active
+        stack = getattr(self, "_stack", None)
+        try:
+            if stack is not None:
+                stack.close()
+        finally:
+            for storage in self.storages:
+                storage.watch = None
+            if getattr(self, "places", None) is not None and self.places.boundary is not None:
+                self._block = self.places.recorded_block()
+                self.places.boundary = None
+            self.live.clear()
+            self._pending.clear()
+            self._outputs.clear()
+            self._leaves.clear()
+            self._paths.clear()
+            self._roots.clear()
+            self.given.clear()
+            self.nodes.watches.clear()
+            self.nodes.recorder = None
+            with _lock:
+                if _active is self:
+                    _active = None
+
+    def _finish(self, error: BaseException | None, result: Any) -> None:
+        self._settle()
+        if error is not None:
+            event = EventNote("error", self._phase(), self.places.of_traceback(error.__traceback__))
+            event.note = f"{type(error).__name__}: {error}"
+            if self._passes:
+                event.graph, event.node = self._passes[-1].id, self._running[-1]
+                event.phase = "backward"
+                if event.node is not None:
+                    event.op = self.nodes.notes[event.node].name
+                    event.place = self.nodes.notes[event.node].place
+            self.events.append(event)
+            self._passes.clear()
+        elif self.places.boundary is not None and self.places.include_boundary:
+            self._read_names(self.places.boundary)
+        roots = self._living()
+        if not self.graphs and self.graph_wanted and error is None:
+            self._capture_end(result)
+        self.nodes.unmark(roots)
+        if self.nodes.watches:  # nodes whose tensors we did not know; look at every tensor there is
+            self.nodes.unmark(t.grad_fn for t in _all_tensors() if t.grad_fn is not None)
+        if not any(e.kind != "free" for e in self.events):
+            self.notes.append("nothing ran")
+
+    def _living(self) -> list[Any]:
+        """grad_fn of every tensor that is still alive and that an operation of ours made."""
+        alive = (reference() for reference in self._outputs.values())
+        return [t.grad_fn for t in alive if t is not None and t.grad_fn is not None]
+
+    def _capture_end(self, result: Any) -> None:
+        """With no backward: the graphs of live tensors that nothing has consumed."""
+        ids: dict[int, tuple[Any, int]] = {}
+        for tensor in _all_tensors():
+            function = tensor.grad_fn
+            if function is None:
+                continue
+            id = self.nodes.known(function)
+            if id is None and self.sequence <= function._sequence_nr() < private.NO_SEQUENCE:
+                id = self.nodes.add(function)
+            if id is not None and self.nodes.notes[id].event is not None:
+                ids.setdefault(id, (function, tensor.output_nr))
+        walked = self.nodes.walk([function for function, _ in ids.values()])
+        consumed = {edge.node for _, id in walked for edge in self.nodes.notes[id].edges}
+        roots = [(id, output) for id, (_, output) in sorted(ids.items()) if id not in consumed]
+        if roots:
+            order = self.nodes.walk([ids[id][0] for id, _ in roots])
+            self.graphs.append(GraphNote(len(self.graphs), "end", roots, [id for _, id in order], None, None))
+
+    def _guarded(self, work: Any, *args: Any) -> Any:
+        """A fault of ours must not become the learner's: the recording ends with a note instead."""
+        try:
+            return work(*args)
+        except RecordError:
+            raise
+        except Exception as fault:
+            if self.strict:
+                raise
+            self.broken = True
+            self.notes.append(
+                f"The recording stopped here: the recorder met something it cannot read ({type(fault).__name__}: {fault}). "
+                "What ran before is right; what ran after was not seen."
+            )
+            return None
+
+    # ---------------------------------------------------------------- storages
+
+    def unknown(self, tensor: Tensor) -> bool:
+        return all(private.storage_key(s) not in self.live for s in storages_of(tensor))
+
+    def see_all(self, tensor: Tensor, event: EventNote | None = None, op: str = "") -> tuple[StorageNote, ...]:
+        """The notes of a tensor's storages; one not met before was there before the recording, or `event` made it."""
+        return tuple(self._see(s, tensor, event, op) for s in storages_of(tensor))
+
+    def _see(self, storage: Any, tensor: Tensor, event: EventNote | None, op: str) -> StorageNote:
+        key = private.storage_key(storage)
+        note = self.live.get(key)
+        if note is not None:
+            return note
+        device = str(storage.device)
+        if device.split(":")[0] not in _FOLLOWED:
+            raise RecordError(unfollowed(device))
+        note = StorageNote(
+            storage.nbytes(),
+            device,
+            event,
+            shape_of(tensor),
+            name_of(tensor.dtype),
+            op,
+            event.place if event else None,
+            event is not None and event.phase == "between",
+        )
+        watch = _StorageWatch(storage, self._freed)
+        watch.key, watch.note = key, note
+        note.watch = watch
+        self.live[key] = note
+        self.storages.append(note)
+        if event is not None:
+            event.allocated.append(note)
+        for name, (reference, offset, shape) in self.given.items():
+            if reference() is storage:
+                note.call(name, offset, shape, parameter=True)
+        return note
+
+    def _freed(self, watch: _StorageWatch) -> None:
+        """A storage went. Attributed to the node that ran last, or to the line that runs now."""
+        if self.live.get(watch.key) is watch.note:
+            del self.live[watch.key]
+        if watch.note.freed is None and _active is self:
+            event = self._free_event()
+            watch.note.freed = event
+            event.freed.append(watch.note)
+
+    def _free_event(self) -> EventNote:
+        last = self.events[-1] if self.events else None
+        if self._passes:
+            node = self._running[-1]
+            if node is None:
+                node = self._last[-1]
+            if last is not None and last.kind in ("free", "release") and last.node == node and last.graph is not None:
+                return last
+            event = EventNote("free", "backward", self._node_place(node), node=node, graph=self._passes[-1].id)
+        else:
+            place, _ = self.places.here(3)
+            phase = self._phase()
+            if last is not None and last.kind == "free" and last.place == place and last.phase == phase:
+                return last
+            event = EventNote("free", phase, place)
+        self.events.append(event)
+        return event
+
+    def _node_place(self, node: int | None) -> int | None:
+        place = self.nodes.notes[node].place if node is not None else None
+        return self._passes[-1].place if place is None and self._passes else place
+
+    def node_died(self, watch: Any) -> None:
+        """A node went with its graph. What it had saved and not released goes with it."""
+        if self.nodes.watches.pop(watch.id, None) is None or _active is not self:
+            return
+        note = self.nodes.notes[watch.id]
+        if any(not (s := self.nodes.saved[i]).never and s.released is None for i in note.saved):
+            self.nodes.release(watch.id, self._free_event())
+
+    def leaf(self, tensor: Tensor, name: str | None = None, *, optimizer: bool = False) -> tuple[StorageNote, ...]:
+        """Note a leaf that wants a gradient: its category, its name, and the gradient that it has."""
+        try:
+            notes = self.see_all(tensor)
+        except ValueError:  # a parameter of a lazy module has no memory yet
+            return ()
+        for note in notes:
+            note.fixed = PARAMETERS
+            if name is not None:
+                note.call(name, offset_of(tensor), shape_of(tensor), parameter=True)
+        if notes and notes[0] not in self._leaves:
+            gradient = tensor.grad
+            grads = self.see_all(gradient) if gradient is not None else ()
+            for note in grads:
+                if note.born is None and note.initial == INPUTS:
+                    note.initial = GRADIENTS
+            self._leaves[notes[0]] = [weakref.ref(tensor), grads]
+        return notes
+
+    def _check_gradients(self, event: EventNote) -> None:
+        """`.grad` may have been set, replaced or dropped by the learner's code since the last look."""
+        for entry in self._leaves.values():
+            tensor = entry[0]()
+            if tensor is None:
+                continue
+            gradient = tensor.grad
+            new = self.see_all(gradient) if gradient is not None else ()
+            if new != entry[1]:
+                event.roles.extend((s, GRADIENTS, False) for s in entry[1] if s not in new and s.freed is None)
+                event.roles.extend((s, GRADIENTS, True) for s in new if s not in entry[1])
+                entry[1] = new
+
+    # ---------------------------------------------------------------- names
+
+    def _prepare_names(self) -> None:
+        given: dict[str, Any] = {}
+        for name, tensor in self.given.items():
+            if not isinstance(tensor, Tensor):
+                raise RecordError(f"names[{name!r}] is a {type(tensor).__name__}; names take tensors, as state_dict() gives.")
+            for storage in storages_of(tensor)[:1]:
+                given[name] = (weakref.ref(storage), offset_of(tensor), shape_of(tensor))
+        self.given = given
+
+    def _read_names(self, frame: FrameType) -> None:
+        """Names of the learner's variables that hold tensors, as far as the running code names them."""
+        for name, tensor in _variables(frame):
+            if not isinstance(tensor, Tensor) or name.startswith("_"):
+                continue
+            for storage in storages_of(tensor)[:1]:
+                note = self.live.get(private.storage_key(storage))
+                if note is not None:
+                    note.call(name, offset_of(tensor), shape_of(tensor))
+            stale = tensor._is_view() and tensor._version > 0  # its grad_fn might be made anew by asking
+            if tensor.requires_grad and not tensor.is_leaf and not stale:
+                function = tensor.grad_fn
+                if function is not None and self.sequence <= function._sequence_nr() < private.NO_SEQUENCE:
+                    node = self.nodes.notes[self.nodes.add(function)]
+                    if name not in node.names:
+                        node.names.append(name)
+                if tensor.retains_grad and (gradient := tensor.grad) is not None and self.events:
+                    for grad_note in self.see_all(gradient):
+                        self.events[-1].roles.append((grad_note, GRADIENTS, True))
+
+    def _enter_module(self, module: Any, inputs: Any) -> None:
+        if self.broken:
+            return
+        with private.no_dispatch():
+            found = self._paths.get(id(module))
+            if found is None or found[0]() is not module:
+                self._guarded(self._root, module)
+                found = self._paths.get(id(module))
+        self._modules.append(found[1] if found else type(module).__name__)
+        self._forward = self._forward or not self._passes
+
+    def _leave_module(self, module: Any, inputs: Any, output: Any) -> None:
+        if self._modules:
+            self._modules.pop()
+
+    def _root(self, module: Any) -> None:
+        """Paths and parameters' names of a module met for the first time, and of all inside it."""
+        prefix = ""
+        if self._roots:
+            prefix = f"{type(module).__name__}."
+            if self.places.boundary is not None:
+                _, outer = self.places.here(3)
+                for name, value in _variables(outer) if outer else ():
+                    if value is module:
+                        prefix = f"{name}."
+        self._roots.append(weakref.ref(module))
+        for path, child in module.named_modules(remove_duplicate=False):
+            if id(child) not in self._paths:
+                self._paths[id(child)] = (weakref.ref(child), prefix + path if path else prefix[:-1] or type(module).__name__)
+        for path, parameter in module.named_parameters(remove_duplicate=False):
+            if torch.nn.parameter.is_lazy(parameter):
+                continue
+            if parameter.requires_grad:
+                self.leaf(parameter, prefix + path)
+            else:
+                for note in self.see_all(parameter):
+                    note.fixed = PARAMETERS
+                    note.call(prefix + path, offset_of(parameter), shape_of(parameter), parameter=True)
+        for path, buffer in module.named_buffers(remove_duplicate=False):
+            if torch.nn.parameter.is_lazy(buffer):
+                continue
+            for note in self.see_all(buffer):
+                note.fixed = note.fixed or BUFFERS
+                note.call(prefix + path, offset_of(buffer), shape_of(buffer), parameter=True)
+
+    # ---------------------------------------------------------------- forward
+
+    def _phase(self) -> str:
+        if self._passes:
+            return "backward"
+        if self._steps:
+            return "step"
+        return "forward" if self._forward or not self.graph_wanted else "between"
+
+    def operation(self, func: Any, args: tuple, kwargs: dict) -> Any:
+        """One operation, called below autograd in place of its kernel."""
+        if self.broken:
+            return func(*args, **kwargs)
+        begun = self._guarded(self._before, func, args, kwargs)
+        if begun is None:
+            return func(*args, **kwargs)
+        event, twin = begun
+        out = (twin or func)(*args, **kwargs)
+        self._guarded(self._after, func, args, kwargs, out, event, twin)
+        return out
+
+    def _before(self, func: Any, args: tuple, kwargs: dict) -> tuple[EventNote, Any]:
+        if self._pending:
+            self._settle()
+        grad = torch.is_grad_enabled()
+        needs = False
+        tensors = []
+        for value in (*args, *kwargs.values()) if kwargs else args:
+            if isinstance(value, Tensor):
+                tensors.append(value)
+            elif isinstance(value, (list, tuple)):
+                tensors.extend(v for v in value if isinstance(v, Tensor))
+        for tensor in tensors:
+            if tensor.requires_grad:
+                needs = True
+        twin = None
+        if self._passes:
+            node = self._running[-1]
+            shown = self._last[-1] if node is None else node
+            event = EventNote("op", "backward", self._node_place(shown), str(func._overloadpacket), shown, self._passes[-1].id)
+            if shown is not None:
+                event.module = self.nodes.notes[shown].module
+            if not grad and self.capabilities.exclusive:
+                twin = self._twin(func, args, kwargs, node)
+        else:
+            if self._steps and not (grad and needs):
+                place = self._steps[-1]
+                phase = "step"
+            else:
+                place, outer = self.places.here(4)
+                if grad and needs:
+                    self._forward = True
+                phase = "forward" if self._forward or not self.graph_wanted else "between"
+                if outer is not None and self._last_line != (outer.f_code, outer.f_lineno):
+                    self._last_line = (outer.f_code, outer.f_lineno)
+                    self._read_names(outer)
+            event = EventNote("op", phase, place, str(func._overloadpacket))
+            if self._modules:
+                event.module = self._modules[-1]
+        newborn = event if func is _LIFT else None
+        for tensor in tensors:
+            for note in self.see_all(tensor, newborn, "aten.lift_fresh" if newborn else ""):
+                if note.fixed is None:
+                    if tensor.requires_grad and tensor.is_leaf:
+                        self.leaf(tensor)
+                    elif note.made_between and event.phase == "forward":
+                        note.made_between = False
+                        event.roles.append((note, INPUTS, True))
+        sequence = private.sequence_number()
+        if sequence != self._sequence:
+            for number in range(self._sequence, sequence):
+                self.made[number] = event
+            self._sequence = sequence
+        return event, twin
+
+    def _random_state(self, state: Tensor) -> None:
+        if self.broken:
+            return
+        if self._passes:
+            node = self._running[-1] if self._running[-1] is not None else self._last[-1]
+            event = EventNote("op", "backward", self._node_place(node), "get_rng_state", node, self._passes[-1].id)
+        else:
+            place, _ = self.places.here(3)
+            event = EventNote("op", self._phase(), place, "get_rng_state")
+        with private.no_dispatch():
+            self._guarded(self.see_all, state, event, event.op)
+        self.events.append(event)
+
+    def _twin(self, func: Any, args: tuple, kwargs: dict, node: int | None) -> Any:
+        """The in-place operation that runs here when nobody watches, None if there is none.
+
+        Between two nodes the engine adds gradients that meet at one tensor, in place if it alone owns the first; a few
+        formulas fill a fresh tensor in place. Both give that up when they see a mode.
+        """
+        if func is _ADD:
+            if node is not None or kwargs or not isinstance(args[1], Tensor):
+                return None
+            old, new = args
+            if type(old) is not Tensor or old.layout is not torch.strided or new.layout is not torch.strided:
+                return None
+            if type(new) is not Tensor or old.is_nested or not _dense(old):
+                return None
+            return aten.add_.Tensor if self._alone(old) else None
+        if func in _TWINS and node is not None and self.nodes.notes[node].kind == "operation":
+            return _TWINS[func] if self._alone(args[0]) else None
+        return None
+
+    def _alone(self, tensor: Tensor) -> bool:
+        return private.owners(tensor) == self.capabilities.exclusive
+
+    def _after(self, func: Any, args: tuple, kwargs: dict, out: Any, event: EventNote, twin: Any) -> None:
+        op = event.op
+        outputs = out if isinstance(out, (tuple, list)) else (out,)
+        follow = torch.is_grad_enabled() or event.phase == "forward"
+        for value in outputs:
+            for tensor in value if isinstance(value, (tuple, list)) else (value,):
+                if not isinstance(tensor, Tensor):
+                    continue
+                for storage in storages_of(tensor):
+                    note = self._see(storage, tensor, event, op)
+                    if note.size != (size := storage.nbytes()):
+                        note.size = size
+                        event.resized.append((note, size))
+                if follow:
+                    self._pending.append((weakref.ref(tensor), event))
+        for tensor in self._written(func, args, kwargs):
+            for note in self.see_all(tensor):
+                for saved in note.saved:
+                    if saved.changed is None and saved.kept is not event:
+                        saved.changed = event
+        makes_node = self.made.get(self._sequence - 1) is event
+        if event.allocated or event.resized or event.roles or makes_node or op not in _QUIET:
+            self.events.append(event)
+        elif follow and self._pending and self._pending[-1][1] is event:
+            self._pending.pop()
+
+    def _written(self, func: Any, args: tuple, kwargs: dict) -> list[Tensor]:
+        """Tensors that the operation changes in place, by its schema."""
+        where = self._mutates.get(func)
+        if where is None:
+            arguments = func._schema.arguments if func._schema.is_mutable else ()
+            where = self._mutates[func] = tuple(
+                (i, a.name) for i, a in enumerate(arguments) if a.alias_info is not None and a.alias_info.is_write
+            )
+        found = []
+        for i, name in where:
+            value = args[i] if i < len(args) else kwargs.get(name)
+            if isinstance(value, Tensor):
+                found.append(value)
+            elif isinstance(value, (list, tuple)):
+                found.extend(v for v in value if isinstance(v, Tensor))
+        return found
+
+    def _settle(self) -> None:
+        """Read the nodes that the last operations made; by now autograd has saved what it saves."""
+        pending, self._pending = self._pending, []
+        for reference, _ in pending:
+            tensor = reference()
+            if tensor is None or not tensor.requires_grad:
+                continue
+            function = tensor.grad_fn
+            if function is not None and self.sequence <= function._sequence_nr() < private.NO_SEQUENCE:
+                self._outputs[self.nodes.add(function)] = reference
+
+    # ---------------------------------------------------------------- backward
+
+    def _backward(self, original: Any, tensors: Any, *args: Any, **kwargs: Any) -> Any:
+        """In place of the engine's entry: capture the graph, watch each node, let the engine run."""
+        if self.broken:
+            return original(tensors, *args, **kwargs)
+        with private.no_dispatch():
+            begun = self._guarded(self._enter, tensors, args, kwargs)
+        if begun is None:
+            return original(tensors, *args, **kwargs)
+        graph, handles = begun
+        try:
+            out = original(tensors, *args, **kwargs)
+        except BaseException:
+            for handle in handles:
+                handle.remove()
+            self._failed(graph)
+            raise
+        for handle in handles:
+            handle.remove()
+        with private.no_dispatch():
+            self._guarded(self._leave, graph)
+        return out
+
+    def _enter(self, tensors: Any, args: tuple, kwargs: dict) -> tuple[GraphNote, list[Any]]:
+        self._settle()
+        parent = self._passes[-1] if self._passes else None
+        if parent is None:
+            place, outer = self.places.here(5)
+            if outer is not None:
+                self._last_line = None
+                self._read_names(outer)
+        else:
+            place = self._node_place(self._running[-1])
+        functions, roots = [], []
+        for item in tensors:
+            if isinstance(item, Tensor):
+                function, output = item.grad_fn, item.output_nr
+                if function is None and item.requires_grad:
+                    function, output = torch.autograd.graph.get_gradient_edge(item)
+            else:
+                function, output = item
+            if function is not None:
+                functions.append(function)
+                roots.append((self.nodes.add(function), output))
+        order = self.nodes.walk(functions)
+        trigger = "backward" if kwargs.get("accumulate_grad", True) else "grad"
+        graph = GraphNote(len(self.graphs), trigger, roots, [id for _, id in order], place, parent.id if parent else None)
+        graph.retained, graph.create_graph = bool(args[1]), bool(args[2])
+        if self.events and self.events[-1].op == "aten.ones_like" and self.events[-1].place == place:
+            self.events[-1].phase, self.events[-1].graph = "backward", graph.id  # the gradient that it starts from
+        event = EventNote("enter", "backward", place, graph=graph.id)
+        event.note = "retain_graph" if graph.retained and not graph.create_graph else ""
+        graph.event = event
+        self._check_gradients(event)
+        self.events.append(event)
+        self.graphs.append(graph)
+        self._forward = False
+        handles = []
+        for function, id in order:
+            leaf = self.nodes.notes[id].kind == "leaf"
+            before = partial(self._node_begins, id)
+            after = partial(self._leaf_ran if leaf else self._node_ran, id)
+            handles += (function.register_prehook(before), function.register_hook(after))
+        self._passes.append(graph)
+        self._running.append(None)
+        self._last.append(None)
+        return graph, handles
+
+    def _node_begins(self, id: int, gradients: Any) -> None:
+        if self._running:
+            self._running[-1] = id
+
+    def _node_ran(self, id: int, inputs: Any, outputs: Any) -> None:
+        if not self._passes or self.broken:
+            return
+        graph, note = self._passes[-1], self.nodes.notes[id]
+        self._running[-1], self._last[-1] = None, id
+        graph.ran.add(id)
+        place = self._node_place(id)
+        self.events.append(EventNote("run", "backward", place, note.name, id, graph.id, note.module))
+        if not graph.retained:
+            event = EventNote("release", "backward", place, note.name, id, graph.id, note.module)
+            if self.nodes.release(id, event):
+                self.events.append(event)
+
+    def _leaf_ran(self, id: int, inputs: Any, outputs: Any) -> None:
+        if not self._passes or self.broken:
+            return
+        graph, note = self._passes[-1], self.nodes.notes[id]
+        self._running[-1], self._last[-1] = None, id
+        graph.ran.add(id)
+        event = EventNote("accumulate", "backward", self._node_place(id), note.name, id, graph.id)
+        with private.no_dispatch():
+            self._guarded(self._accumulated, note, event)
+        self.events.append(event)
+
+    def _accumulated(self, note: Any, event: EventNote) -> None:
+        entry = self._leaves.get(note.leaf_storages[0]) if note.leaf_storages else None
+        tensor = entry[0]() if entry else None
+        if tensor is None or tensor.grad is None:
+            return
+        new = self.see_all(tensor.grad, event, "AccumulateGrad")
+        old = entry[1]
+        event.accumulated = (note.id, new, not old, bool(old) and new == old)
+        event.roles.extend((s, GRADIENTS, True) for s in new if s not in old)
+        event.roles.extend((s, GRADIENTS, False) for s in old if s not in new and s.freed is None)
+        entry[1] = new
+
+    def _leave(self, graph: GraphNote) -> None:
+        event = EventNote("leave", "backward", graph.place, graph=graph.id)
+        self.events.append(event)
+        graph.pruned = [id for id in graph.nodes if id not in graph.ran]
+        self._pop(graph)
+        self._check_gradients(event)
+        if not self._passes:
+            _, outer = self.places.here(5)
+            if outer is not None:
+                self._read_names(outer)
+
+    def _failed(self, graph: GraphNote) -> None:
+        """The engine raised. If nobody catches it, `stop` will tell which node ran; if somebody does, we go on."""
+        self._failure = (graph.id, self._running[-1] if self._running else None)
+        self._pop(graph)
+
+    def _pop(self, graph: GraphNote) -> None:
+        while self._passes:
+            done = self._passes.pop()
+            self._running.pop()
+            self._last.pop()
+            if done is graph:
+                break
+
+    # ---------------------------------------------------------------- optimizers
+
+    def _enter_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        if not self.broken:
+            with private.no_dispatch():
+                self._guarded(self._step, optimizer)
+
+    def _step(self, optimizer: Any) -> None:
+        self._settle()
+        place, _ = self.places.here(5)
+        event = EventNote("step", "step", place)
+        event.note = type(optimizer).__name__
+        for group in optimizer.param_groups:
+            for parameter in group["params"]:
+                self.leaf(parameter)
+        self._note_state(optimizer)
+        self._check_gradients(event)
+        self.events.append(event)
+        self._steps.append(place)
+        self._forward = False
+
+    def _leave_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        if not self.broken:
+            with private.no_dispatch():
+                self._guarded(self._stepped, optimizer)
+
+    def _stepped(self, optimizer: Any) -> None:
+        place = self._steps.pop() if self._steps else None
+        self._note_state(optimizer)
+        event = EventNote("stepped", "step", place)
+        event.note = type(optimizer).__name__
+        self._check_gradients(event)
+        self.events.append(event)
+
+    def _note_state(self, optimizer: Any) -> None:
+        queue = list(optimizer.state.values())
+        for value in queue:
+            if isinstance(value, Tensor):
+                for note in self.see_all(value):
+                    note.fixed = note.fixed or OPTIMIZER
+            elif isinstance(value, dict):
+                queue.extend(value.values())
+            elif isinstance(value, (list, tuple)):
+                queue.extend(value)
+
+
+#: Operations that change nothing a reader could see, unless they allocate or make a node.
+_QUIET = {"aten.detach", "aten.alias", "aten.t", "aten.view", "aten.expand", "aten.transpose", "aten.unsqueeze"}
+
+
+def unfollowed(device: str) -> str:
+    """The sentence for a device whose memory cannot be followed."""
+    return (
+        f"A tensor lives on {device}, and recordings follow only {', '.join(DEVICES)}. Move the model and its data to the "
+        "CPU for the recording: model.to('cpu')."
+    )
+
+
+def _dense(tensor: Tensor) -> bool:
+    if tensor.is_contiguous():
+        return True
+    from torch._prims_common import is_non_overlapping_and_dense
+
+    return bool(is_non_overlapping_and_dense(tensor))
+
+
+def _all_tensors() -> list[Tensor]:
+    return [o for o in gc.get_objects() if issubclass(type(o), Tensor) and o.requires_grad and not o.is_leaf]
+
+
+def _variables(frame: FrameType) -> list[tuple[str, Any]]:
+    """Variables of a frame that its own code names, with their values; the frame is left as it was."""
+    code: CodeType = frame.f_code
+    variables = frame.f_locals
+    if not code.co_flags & 1:  # a module or a cell: its real namespace
+        return [(n, variables[n]) for n in code.co_names if n in variables]
+    found = [(n, variables[n]) for n in (*code.co_varnames, *code.co_cellvars, *code.co_freevars) if n in variables]
+    _forget_snapshot(variables)
+    return found
+
+
+def _forget_snapshot(variables: Any) -> None:
+    """Before Python 3.13, f_locals is a copy that the frame keeps: emptied, or it would hold tensors that are deleted."""
+    import sys
+
+    # Its owners here: the frame, the caller's name, our name, getrefcount's argument. More: the learner called locals().
+    if type(variables) is dict and sys.getrefcount(variables) <= 4:
+        variables.clear()
