@@ -199,7 +199,7 @@ class Accumulated:
 
 @dataclass(frozen=True, slots=True)
 class MemoryEvent:
-    """One thing that happened, in order. Ids of storages and saved tensors; empty where nothing of the kind happened."""
+    """One thing that happened, in order. Ids of storages and saved tensors; empty where nothing happened."""
 
     index: int
     kind: str

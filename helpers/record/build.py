@@ -6,6 +6,7 @@ Notes refer to each other as objects; ids and indices are given out at the end. 
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from ..data import model
 from ..data.model import GRADIENTS, INPUTS, KEPT, OTHER, Accumulated, Edge, MemoryEvent, Recording, SavedTensor
@@ -21,8 +22,9 @@ class EventNote:
     def __init__(self, kind, phase, place, op="", node=None, graph=None, module=""):
         self.kind, self.phase, self.place, self.op = kind, phase, place, op
         self.node, self.graph, self.module = node, graph, module
-        self.allocated, self.freed, self.resized, self.kept, self.released = [], [], [], [], []
-        self.roles = []  # (storage, INPUTS or GRADIENTS, whether it has that role from here on)
+        # Tuples, grown by +=: most stay empty, and thousands of empty lists would make garbage collection slow.
+        self.allocated = self.freed = self.resized = self.kept = self.released = ()
+        self.roles = ()  # (storage, INPUTS or GRADIENTS, whether it has that role from here on)
         self.accumulated = None
         self.note = ""
         self.index = -1
@@ -30,8 +32,7 @@ class EventNote:
 
 class StorageNote:
     __slots__ = (
-        "born device dtype fixed freed holders initial made_between name_keys names nbytes op place saved shape size "
-        "watch id"
+        "born device dtype fixed freed holders initial made_between names nbytes op place saved shape size watch id"
     ).split()
 
     def __init__(self, nbytes, device, born, shape, dtype, op, place, made_between):
@@ -41,17 +42,15 @@ class StorageNote:
         self.fixed = None  # a category that holds for its whole life
         self.initial = OTHER if born else INPUTS
         self.made_between = made_between  # outside any forward, from nothing that needs a gradient: data, maybe
-        self.names = []  # (is a parameter's, name, offset, shape)
-        self.name_keys = set()
-        self.saved = []  # SavedNotes that hold it now
+        self.names = ()  # (is a parameter's, name, offset, shape)
+        self.saved = ()  # SavedNotes that hold it now
         self.id = -1
 
     def call(self, name, offset, shape, *, parameter=False):
         """Note a name that a tensor over this storage has."""
         key = (parameter, name, offset, shape)
-        if key not in self.name_keys:
-            self.name_keys.add(key)
-            self.names.append(key)
+        if key not in self.names:
+            self.names += (key,)
 
     def names_of(self, offset, shape):
         """Names of the tensor at `offset` with `shape`; else what it is a part of. Parameters' names come first."""
@@ -94,7 +93,7 @@ class NodeNote:
     def __init__(self, id, name, sequence):
         self.id, self.name, self.sequence = id, name, sequence
         self.kind = "operation"
-        self.edges, self.outputs, self.saved, self.scalars, self.names = (), (), [], [], []
+        self.edges = self.outputs = self.saved = self.scalars = self.names = ()
         self.event = self.place = self.leaf = self.tensor = None
         self.leaf_storages, self.leaf_offset, self.leaf_parameter = (), 0, False
         self.module = self.note = ""
@@ -104,7 +103,8 @@ class GraphNote:
     __slots__ = "create_graph event id nodes parent place pruned ran retained roots trigger".split()
 
     def __init__(self, id, trigger, roots, nodes, place, parent):
-        self.id, self.trigger, self.roots, self.nodes, self.place, self.parent = id, trigger, roots, nodes, place, parent
+        self.id, self.trigger, self.roots, self.nodes = id, trigger, roots, nodes
+        self.place, self.parent = place, parent
         self.retained = self.create_graph = False
         self.event = None
         self.pruned = ()
@@ -167,10 +167,10 @@ def freeze(events, storages, saved, nodes, graphs, places: Places, notes, made_w
             id=n.id,
             name=n.name,
             kind=n.kind,
-            edges=n.edges,
-            outputs=n.outputs,
+            edges=tuple(Edge(*e) for e in n.edges),
+            outputs=tuple(None if o is None else model.TensorInfo(*o) for o in n.outputs),
             saved=tuple(n.saved),
-            scalars=tuple(n.scalars),
+            scalars=tuple(model.SavedScalar(name, text_of(value)) for name, value in n.scalars),
             names=tuple(n.names),
             place=n.place,
             module=n.module,
@@ -198,7 +198,7 @@ def freeze(events, storages, saved, nodes, graphs, places: Places, notes, made_w
     )
     cell, span = places.recorded_block()
     sources = tuple(
-        model.Source(s.id, ("this cell" if s.id == cell else "another cell") if s.label == "a cell" else s.label, s.first, s.lines)
+        replace(s, label="this cell" if s.id == cell else "another cell") if s.label == "a cell" else s
         for s in places.sources
     )
     return Recording(
@@ -315,3 +315,17 @@ def _leaf(note: NodeNote) -> model.Leaf:
         nbytes=nbytes,
         parameter=note.leaf_parameter,
     )
+
+
+def text_of(value) -> str:
+    """A saved number, shape or flag in words."""
+    if isinstance(value, int) and not isinstance(value, bool) and value >= 2**63:
+        value -= 2**64  # a negative dimension, read as unsigned
+    if isinstance(value, (tuple, list)):
+        return f"({', '.join(text_of(v) for v in value)})"
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    if value is None or isinstance(value, (bool, int, complex, str)):
+        return str(value)
+    name = str(value)
+    return name.removeprefix("torch.") if name.startswith("torch.") else type(value).__name__

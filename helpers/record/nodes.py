@@ -12,12 +12,12 @@ from typing import Any
 
 import torch
 
-from ..data.model import Edge, SavedScalar, TensorInfo
 from . import private
-from .build import NodeNote, SavedNote
-from .tensors import name_of, nbytes_of, offset_of, shape_of, storages_of
+from .build import NodeNote, SavedNote, text_of
+from .tensors import name_of, nbytes_of, offset_of, shape_of
 
 _KEY = "gradients-and-intermediates"
+_SIMPLE = (int, float, bool, str, type(None))
 _OUTPUTS = ("result", "output", "out", "values", "indices")  # what derivative formulas call an operation's own results
 
 
@@ -59,15 +59,14 @@ class Nodes:
         for function, note in queue:  # grows while we walk
             edges = []
             for target, output in function.next_functions:
-                if target is None:
-                    edges.append(Edge(None, output))
-                    continue
-                id = self.known(target)
-                if id is None:
-                    id = self._mark(target)
-                    queue.append((target, self.notes[id]))
-                edges.append(Edge(id, output))
-            note.edges = tuple(edges)
+                id = None
+                if target is not None:
+                    id = self.known(target)
+                    if id is None:
+                        id = self._mark(target)
+                        queue.append((target, self.notes[id]))
+                edges.append((id, output))
+            note.edges = edges
             self._read(function, note)
         return first
 
@@ -93,13 +92,13 @@ class Nodes:
                 event.node = note.id
         if (variable := getattr(function, "variable", None)) is not None and note.name == "AccumulateGrad":
             note.kind = "leaf"
-            note.leaf = (shape_of(variable), name_of(variable.dtype), str(variable.device), nbytes_of(variable))
+            note.leaf = (shape_of(variable), name_of(variable.dtype), name_of(variable.device), nbytes_of(variable))
             note.leaf_storages = recorder.leaf(variable)
             note.leaf_offset = offset_of(variable)
             note.leaf_parameter = isinstance(variable, torch.nn.Parameter)
-            note.outputs = (TensorInfo(note.leaf[0], note.leaf[1], note.leaf[2]),)
+            note.outputs = (note.leaf[:3],)
             return
-        note.outputs = tuple(_info(m) for m in getattr(function, "_input_metadata", ()))
+        note.outputs = [_info(m) for m in getattr(function, "_input_metadata", ())]
         if isinstance(function, torch.autograd.function.BackwardCFunction):
             note.kind = "custom"
             self._read_custom(function, note, event)
@@ -114,7 +113,7 @@ class Nodes:
                 value = getattr(function, attribute)
             except (RuntimeError, AttributeError, NotImplementedError):
                 continue
-            note.scalars.append(SavedScalar(argument, _text(value)))
+            note.scalars += ((argument, value if type(value) in _SIMPLE else text_of(value)),)
 
     def _read_slot(self, function: Any, note: NodeNote, argument: str, attribute: str, event: Any) -> None:
         try:
@@ -140,14 +139,16 @@ class Nodes:
         saved = SavedNote(len(self.saved), note, argument, position)
         saved.output = argument.rstrip("0123456789") in _OUTPUTS
         self.saved.append(saved)
-        note.saved.append(saved.id)
+        note.saved += (saved.id,)
         return saved
 
     def _gone(self, note: NodeNote, argument: str) -> None:
         saved = self._note(note, argument, None)
         saved.released = self.recorder.before  # before the recording began
 
-    def _read_one(self, function: Any, note: NodeNote, argument: str, position: int | None, raw: Any, event: Any) -> None:
+    def _read_one(
+        self, function: Any, note: NodeNote, argument: str, position: int | None, raw: Any, event: Any
+    ) -> None:
         data, hook = raw.data, raw.unpack_hook
         saved = self._note(note, argument, position)
         if data is None and hook is None:
@@ -169,7 +170,7 @@ class Nodes:
 
     def _hold(self, saved: SavedNote, tensor: torch.Tensor, event: Any) -> None:
         saved.shape, saved.dtype = shape_of(tensor), name_of(tensor.dtype)
-        saved.device, saved.nbytes, saved.offset = str(tensor.device), nbytes_of(tensor), offset_of(tensor)
+        saved.device, saved.nbytes, saved.offset = name_of(tensor.device), nbytes_of(tensor), offset_of(tensor)
         self._keep(saved, self.recorder.see_all(tensor), event)
 
     def _read_packed(self, saved: SavedNote, packed: Any, event: Any) -> None:
@@ -188,9 +189,9 @@ class Nodes:
         saved.storages = tuple(dict.fromkeys(storages))
         saved.kept = event
         for storage in saved.storages:
-            storage.saved.append(saved)
+            storage.saved += (saved,)
         if event is not None:
-            event.kept.append(saved)
+            event.kept += (saved,)
 
     def release(self, id: int, event: Any) -> bool:
         """Mark what a node held as released at `event`; whether there was anything. Attributes on a ctx stay."""
@@ -201,8 +202,8 @@ class Nodes:
                 continue
             saved.released = event
             for storage in saved.storages:
-                storage.saved.remove(saved)
-            event.released.append(saved)
+                storage.saved = tuple(s for s in storage.saved if s is not saved)
+            event.released += (saved,)
             any_released = True
         return any_released
 
@@ -237,29 +238,16 @@ class Nodes:
             queue.extend(target for target, _ in function.next_functions if target is not None)
 
 
-def _info(metadata: Any) -> TensorInfo | None:
+def _info(metadata: Any) -> tuple[tuple[int, ...], str, str] | None:
+    """Shape, dtype and device of a node's output; None where it has none."""
     try:
-        shape = tuple(int(n) if isinstance(n, int) else -1 for n in metadata.shape)
-        return TensorInfo(shape, name_of(metadata.dtype), str(metadata.device))
+        shape = tuple(metadata.shape)
+        if metadata.is_nested_tensor:
+            shape = tuple(n if type(n) is int else -1 for n in shape)
+        return shape, name_of(metadata.dtype), name_of(metadata.device)
     except (RuntimeError, AttributeError, TypeError):
         return None
 
 
 def _number(tensor: torch.Tensor) -> str:
-    value = tensor.item()
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, int) and not isinstance(value, bool) and value >= 2**63:
-        value -= 2**64  # a negative dimension, read as unsigned
-    if isinstance(value, (tuple, list)):
-        return f"({', '.join(_text(v) for v in value)})"
-    if isinstance(value, float):
-        return f"{value:.4g}"
-    if value is None or isinstance(value, (bool, int, str)):
-        return str(value)
-    return name_of(value) if isinstance(value, (torch.dtype, torch.device, torch.layout)) else type(value).__name__
-
-
-__all__ = ["Marker", "Nodes", "storages_of"]
+    return text_of(tensor.item())

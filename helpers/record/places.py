@@ -51,7 +51,9 @@ class Places:
         self._source_ids: dict[object, int] = {}
         self._kinds: dict[CodeType, bool | None] = {}  # True: the learner's, False: a library's, None: compiled
         self.cell: CodeType | None = None  # the code object of the recorded block
-        self.cell_line = 0
+        self.cell_line = boundary.f_lineno if boundary is not None else 0
+        if include_boundary and boundary is not None:
+            self.cell = boundary.f_code
 
     def close(self) -> None:
         self.boundary = None
@@ -66,13 +68,14 @@ class Places:
         outer = None
         while frame is not None:
             if frame is boundary:
-                if self.include_boundary:
+                if self.include_boundary or not key:  # a call of library code alone: the line that called record
                     key.append((frame.f_code, frame.f_lineno))
                     outer = frame
                 break
             code = frame.f_code
-            mine = kinds.get(code, 0)
-            if mine == 0:
+            try:
+                mine = kinds[code]
+            except KeyError:
                 mine = kinds[code] = self._kind(code)
             if mine:
                 key.append((code, frame.f_lineno))
@@ -107,12 +110,12 @@ class Places:
     def _refuse_compiled(self, frame: FrameType) -> None:
         self._kinds[frame.f_code] = False  # say it once; the walk below must come through
         place, _ = self.here(2)
-        line = self.places[place].inner.line if place is not None else None
+        line = f"Line {self.places[place].inner.line}" if place is not None else "The recorded code"
         self._kinds[frame.f_code] = None
         raise RecordError(
-            f"{'Line ' + str(line) if line else 'The recorded code'} calls a function compiled by torch.compile. Under a "
-            "recording it would run uncompiled, without a word, and you would see another program's memory. Record the "
-            "plain function instead: call the one you gave to torch.compile, or module._orig_mod."
+            f"{line} calls a function compiled by torch.compile. Under a recording it would run uncompiled, without a "
+            "word, and you would see another program's memory. Record the plain function instead: call the one you gave "
+            "to torch.compile, or module._orig_mod."
         )
 
     def _intern(self, key: tuple) -> int:
@@ -123,7 +126,7 @@ class Places:
                 for code, line in reversed(key)
             )
             if self.cell is None:
-                self.cell, self.cell_line = key[-1]
+                self.cell = key[-1][0]
             found = self._place_ids[key] = len(self.places)
             self.places.append(Place(found, frames))
         return found
@@ -161,7 +164,7 @@ class Places:
         spans = [
             (node.lineno, node.end_lineno or node.lineno)
             for node in ast.walk(tree)
-            if isinstance(node, (ast.With, ast.AsyncWith)) and node.lineno <= self.cell_line <= (node.end_lineno or 0)
+            if isinstance(node, (ast.With, ast.AsyncWith)) and node.lineno <= self.cell_line < node.body[0].lineno
         ]
         return number, max(spans, default=whole)
 

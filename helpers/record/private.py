@@ -35,7 +35,7 @@ class DispatchMode(TorchDispatchMode):
 
 
 def owners(tensor: torch.Tensor) -> tuple[int, int]:
-    """References that C++ holds to a tensor and to its storage. Only compared with values calibrated in this process."""
+    """References that C++ holds to a tensor and to its storage; compared only with values calibrated here."""
     return tensor._use_count(), torch._C._storage_Use_Count(tensor.untyped_storage()._cdata)
 
 
@@ -104,8 +104,10 @@ def random_states(seen: Callable[[torch.Tensor], None]) -> Iterator[None]:
 
 def compiled_frame(qualified_name: str, filename: str) -> bool:
     """Whether a Python frame is the entrance of a function under torch.compile."""
-    return "_dynamo" in filename and qualified_name.endswith("compile_wrapper") or (
-        filename.endswith("eval_frame.py") and qualified_name == "_TorchDynamoContext.__call__.<locals>._fn"
+    return (
+        "_dynamo" in filename
+        and qualified_name.endswith("compile_wrapper")
+        or (filename.endswith("eval_frame.py") and qualified_name == "_TorchDynamoContext.__call__.<locals>._fn")
     )
 
 

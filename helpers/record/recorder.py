@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import sys
 import threading
 import weakref
 from contextlib import ExitStack
@@ -20,7 +21,7 @@ from .build import EventNote, GraphNote, StorageNote, freeze
 from .errors import RecordError
 from .nodes import Nodes
 from .places import Places
-from .tensors import name_of, offset_of, shape_of, storages_of
+from .tensors import PLAIN, name_of, offset_of, shape_of, storages_of
 
 Tensor = torch.Tensor
 aten = torch.ops.aten
@@ -37,8 +38,11 @@ _TWINS = {
     aten.index_add.default: aten.index_add_.default,
     aten.index_put.default: aten.index_put_.default,
 }
-_ADD = aten.add.Tensor
-_LIFT = aten.lift_fresh.default
+_TWINS_AND_ADD = {**_TWINS, aten.add.Tensor: aten.add_.Tensor}
+_STRIDED = torch.strided
+
+#: Operations that change nothing a reader could see, unless they allocate or make a node.
+_QUIET = {"aten.detach", "aten.alias", "aten.t", "aten.view", "aten.expand", "aten.transpose", "aten.unsqueeze"}
 
 _active: Recorder | None = None
 _lock = threading.Lock()
@@ -46,6 +50,25 @@ _lock = threading.Lock()
 
 class _StorageWatch(weakref.ref):
     __slots__ = ("key", "note")
+
+
+class _Op:
+    """What the recorder wants to know of an operation, looked up once a recording."""
+
+    __slots__ = ("add", "detach", "func", "lift", "name", "quiet", "twin", "written")
+
+    def __init__(self, func: Any) -> None:
+        self.func = func  # held, so that its id stays its own
+        self.name = str(func._overloadpacket)
+        self.add = func is aten.add.Tensor
+        self.detach = func is aten.detach.default
+        self.lift = func is aten.lift_fresh.default
+        self.quiet = self.name in _QUIET
+        self.twin = _TWINS_AND_ADD.get(func)
+        arguments = func._schema.arguments if func._schema.is_mutable else ()
+        self.written = tuple(  # arguments that it changes in place
+            (i, a.name) for i, a in enumerate(arguments) if a.alias_info is not None and a.alias_info.is_write
+        )
 
 
 class _Mode(private.DispatchMode):
@@ -91,7 +114,7 @@ class Recorder:
         self._running: list[int | None] = []  # for each pass: the node inside its formula, None between nodes
         self._last: list[int | None] = []  # for each pass: the node that ran last
         self._last_line: Any = None
-        self._mutates: dict[Any, tuple] = {}
+        self._ops: dict[int, _Op] = {}
 
     # ---------------------------------------------------------------- start and stop
 
@@ -126,16 +149,16 @@ class Recorder:
             raise
 
     def stop(self, error: BaseException | None = None, result: Any = None) -> Recording:
-        """End the watching, put everything back, and give the Recording. `result` keeps a call's value alive till here."""
+        """End the watching, put everything back, give the Recording. `result` keeps a call's value alive till here."""
         try:
             self._stack.close()
             with private.no_dispatch():
                 self._guarded(self._finish, error, result)
         finally:
             self._tear_down()
-        made_with = (("torch", torch.__version__),)
+        nodes, made_with = self.nodes, (("torch", torch.__version__),)
         return freeze(
-            self.events, self.storages, self.nodes.saved, self.nodes.notes, self.graphs, self.places, self.notes, made_with
+            self.events, self.storages, nodes.saved, nodes.notes, self.graphs, self.places, self.notes, made_with
         )
 
     def _tear_down(self) -> None:
@@ -185,7 +208,10 @@ class Recorder:
         if self.nodes.watches:  # nodes whose tensors we did not know; look at every tensor there is
             self.nodes.unmark(t.grad_fn for t in _all_tensors() if t.grad_fn is not None)
         if not any(e.kind != "free" for e in self.events):
-            self.notes.append("nothing ran")
+            self.notes.append(
+                "record() saw no operation of torch. Operations that ran before the block, and functions that were "
+                "only defined in it, are not seen: call the code inside the block."
+            )
 
     def _living(self) -> list[Any]:
         """grad_fn of every tensor that is still alive and that an operation of ours made."""
@@ -218,14 +244,17 @@ class Recorder:
         except RecordError:
             raise
         except Exception as fault:
-            if self.strict:
-                raise
-            self.broken = True
-            self.notes.append(
-                f"The recording stopped here: the recorder met something it cannot read ({type(fault).__name__}: {fault}). "
-                "What ran before is right; what ran after was not seen."
-            )
+            self._fault(fault)
             return None
+
+    def _fault(self, fault: Exception) -> None:
+        if self.strict:
+            raise fault
+        self.broken = True
+        self.notes.append(
+            f"The recording stopped here: the recorder met something it cannot read ({type(fault).__name__}: {fault}). "
+            "What ran before is right; what ran after was not seen."
+        )
 
     # ---------------------------------------------------------------- storages
 
@@ -234,14 +263,18 @@ class Recorder:
 
     def see_all(self, tensor: Tensor, event: EventNote | None = None, op: str = "") -> tuple[StorageNote, ...]:
         """The notes of a tensor's storages; one not met before was there before the recording, or `event` made it."""
-        return tuple(self._see(s, tensor, event, op) for s in storages_of(tensor))
+        storages = storages_of(tensor)
+        if len(storages) == 1:  # nearly always
+            note = self.live.get(private.storage_key(storages[0]))
+            return (note or self._see(storages[0], tensor, event, op),)
+        return tuple(self._see(s, tensor, event, op) for s in storages)
 
     def _see(self, storage: Any, tensor: Tensor, event: EventNote | None, op: str) -> StorageNote:
         key = private.storage_key(storage)
         note = self.live.get(key)
         if note is not None:
             return note
-        device = str(storage.device)
+        device = name_of(storage.device)
         if device.split(":")[0] not in _FOLLOWED:
             raise RecordError(unfollowed(device))
         note = StorageNote(
@@ -260,7 +293,7 @@ class Recorder:
         self.live[key] = note
         self.storages.append(note)
         if event is not None:
-            event.allocated.append(note)
+            event.allocated += (note,)
         for name, (reference, offset, shape) in self.given.items():
             if reference() is storage:
                 note.call(name, offset, shape, parameter=True)
@@ -273,7 +306,7 @@ class Recorder:
         if watch.note.freed is None and _active is self:
             event = self._free_event()
             watch.note.freed = event
-            event.freed.append(watch.note)
+            event.freed += (watch.note,)
 
     def _free_event(self) -> EventNote:
         last = self.events[-1] if self.events else None
@@ -333,8 +366,8 @@ class Recorder:
             gradient = tensor.grad
             new = self.see_all(gradient) if gradient is not None else ()
             if new != entry[1]:
-                event.roles.extend((s, GRADIENTS, False) for s in entry[1] if s not in new and s.freed is None)
-                event.roles.extend((s, GRADIENTS, True) for s in new if s not in entry[1])
+                event.roles += tuple((s, GRADIENTS, False) for s in entry[1] if s not in new and s.freed is None)
+                event.roles += tuple((s, GRADIENTS, True) for s in new if s not in entry[1])
                 entry[1] = new
 
     # ---------------------------------------------------------------- names
@@ -343,7 +376,8 @@ class Recorder:
         given: dict[str, Any] = {}
         for name, tensor in self.given.items():
             if not isinstance(tensor, Tensor):
-                raise RecordError(f"names[{name!r}] is a {type(tensor).__name__}; names take tensors, as state_dict() gives.")
+                kind = type(tensor).__name__
+                raise RecordError(f"names[{name!r}] is a {kind}; names take tensors, as state_dict() gives.")
             for storage in storages_of(tensor)[:1]:
                 given[name] = (weakref.ref(storage), offset_of(tensor), shape_of(tensor))
         self.given = given
@@ -363,10 +397,10 @@ class Recorder:
                 if function is not None and self.sequence <= function._sequence_nr() < private.NO_SEQUENCE:
                     node = self.nodes.notes[self.nodes.add(function)]
                     if name not in node.names:
-                        node.names.append(name)
+                        node.names += (name,)
                 if tensor.retains_grad and (gradient := tensor.grad) is not None and self.events:
                     for grad_note in self.see_all(gradient):
-                        self.events[-1].roles.append((grad_note, GRADIENTS, True))
+                        self.events[-1].roles += ((grad_note, GRADIENTS, True),)
 
     def _enter_module(self, module: Any, inputs: Any) -> None:
         if self.broken:
@@ -396,7 +430,8 @@ class Recorder:
         self._roots.append(weakref.ref(module))
         for path, child in module.named_modules(remove_duplicate=False):
             if id(child) not in self._paths:
-                self._paths[id(child)] = (weakref.ref(child), prefix + path if path else prefix[:-1] or type(module).__name__)
+                shown = prefix + path if path else prefix[:-1] or type(module).__name__
+                self._paths[id(child)] = (weakref.ref(child), shown)
         for path, parameter in module.named_parameters(remove_duplicate=False):
             if torch.nn.parameter.is_lazy(parameter):
                 continue
@@ -426,16 +461,29 @@ class Recorder:
         """One operation, called below autograd in place of its kernel."""
         if self.broken:
             return func(*args, **kwargs)
-        begun = self._guarded(self._before, func, args, kwargs)
-        if begun is None:
+        op = self._ops.get(id(func)) or self._op(func)
+        try:
+            event, twin = self._before(op, args, kwargs)
+        except RecordError:
+            raise
+        except Exception as fault:
+            self._fault(fault)
             return func(*args, **kwargs)
-        event, twin = begun
         out = (twin or func)(*args, **kwargs)
-        self._guarded(self._after, func, args, kwargs, out, event, twin)
+        try:
+            self._after(op, args, kwargs, out, event)
+        except RecordError:
+            raise
+        except Exception as fault:
+            self._fault(fault)
         return out
 
-    def _before(self, func: Any, args: tuple, kwargs: dict) -> tuple[EventNote, Any]:
-        if self._pending:
+    def _op(self, func: Any) -> _Op:
+        op = self._ops[id(func)] = _Op(func)
+        return op
+
+    def _before(self, op: _Op, args: tuple, kwargs: dict) -> tuple[EventNote, Any]:
+        if self._pending and not op.detach:  # a node detaches each output that it saves: it is not complete yet
             self._settle()
         grad = torch.is_grad_enabled()
         needs = False
@@ -443,50 +491,123 @@ class Recorder:
         for value in (*args, *kwargs.values()) if kwargs else args:
             if isinstance(value, Tensor):
                 tensors.append(value)
+                needs = needs or value.requires_grad
             elif isinstance(value, (list, tuple)):
-                tensors.extend(v for v in value if isinstance(v, Tensor))
-        for tensor in tensors:
-            if tensor.requires_grad:
-                needs = True
+                for item in value:
+                    if isinstance(item, Tensor):
+                        tensors.append(item)
+                        needs = needs or item.requires_grad
         twin = None
         if self._passes:
             node = self._running[-1]
             shown = self._last[-1] if node is None else node
-            event = EventNote("op", "backward", self._node_place(shown), str(func._overloadpacket), shown, self._passes[-1].id)
+            event = EventNote("op", "backward", self._node_place(shown), op.name, shown, self._passes[-1].id)
             if shown is not None:
                 event.module = self.nodes.notes[shown].module
-            if not grad and self.capabilities.exclusive:
-                twin = self._twin(func, args, kwargs, node)
+            if op.twin is not None and not grad and self.capabilities.exclusive:
+                twin = self._twin(op, args, kwargs, node)
         else:
             if self._steps and not (grad and needs):
                 place = self._steps[-1]
                 phase = "step"
             else:
-                place, outer = self.places.here(4)
+                place, outer = self.places.here(3)
                 if grad and needs:
                     self._forward = True
                 phase = "forward" if self._forward or not self.graph_wanted else "between"
-                if outer is not None and self._last_line != (outer.f_code, outer.f_lineno):
-                    self._last_line = (outer.f_code, outer.f_lineno)
-                    self._read_names(outer)
-            event = EventNote("op", phase, place, str(func._overloadpacket))
+                if outer is not None:
+                    last = self._last_line
+                    if last is None or last[1] != outer.f_lineno or last[0] is not outer.f_code:
+                        self._last_line = (outer.f_code, outer.f_lineno)
+                        self._read_names(outer)
+            event = EventNote("op", phase, place, op.name)
             if self._modules:
                 event.module = self._modules[-1]
-        newborn = event if func is _LIFT else None
+        newborn = event if op.lift else None
+        live = self.live
         for tensor in tensors:
-            for note in self.see_all(tensor, newborn, "aten.lift_fresh" if newborn else ""):
+            if type(tensor) in PLAIN and tensor.layout is _STRIDED:
+                note = live.get(tensor.untyped_storage()._cdata)
+                if note is not None and (note.fixed is not None or not (note.made_between or tensor.requires_grad)):
+                    continue
+            for note in self.see_all(tensor, newborn, op.name):
                 if note.fixed is None:
                     if tensor.requires_grad and tensor.is_leaf:
                         self.leaf(tensor)
                     elif note.made_between and event.phase == "forward":
                         note.made_between = False
-                        event.roles.append((note, INPUTS, True))
+                        event.roles += ((note, INPUTS, True),)
         sequence = private.sequence_number()
         if sequence != self._sequence:
             for number in range(self._sequence, sequence):
                 self.made[number] = event
             self._sequence = sequence
         return event, twin
+
+    def _after(self, op: _Op, args: tuple, kwargs: dict, out: Any, event: EventNote) -> None:
+        follow = event.phase == "forward" or torch.is_grad_enabled()
+        for value in out if isinstance(out, (tuple, list)) else (out,):
+            for tensor in value if isinstance(value, (tuple, list)) else (value,):
+                if not isinstance(tensor, Tensor):
+                    continue
+                for storage in storages_of(tensor):
+                    note = self.live.get(storage._cdata)
+                    if note is None:
+                        self._see(storage, tensor, event, op.name)
+                    elif note.size != (size := storage.nbytes()):
+                        note.size = size
+                        event.resized += ((note, size),)
+                if follow:
+                    self._pending.append((weakref.ref(tensor), event))
+        if op.written:
+            for tensor in _written(op.written, args, kwargs):
+                for note in self.see_all(tensor):
+                    for saved in note.saved:
+                        if saved.changed is None and saved.kept is not event:
+                            saved.changed = event
+        if (
+            event.allocated
+            or not op.quiet
+            or event.resized
+            or event.roles
+            or self.made.get(self._sequence - 1) is event
+        ):
+            self.events.append(event)
+        elif follow and self._pending and self._pending[-1][1] is event:
+            self._pending.pop()
+
+    def _settle(self) -> None:
+        """Read the nodes that the last operations made; by now autograd has saved what it saves."""
+        pending, self._pending = self._pending, []
+        for reference, _ in pending:
+            tensor = reference()
+            if tensor is None or not tensor.requires_grad:
+                continue
+            function = tensor.grad_fn
+            if function is not None and self.sequence <= function._sequence_nr() < private.NO_SEQUENCE:
+                self._outputs[self.nodes.add(function)] = reference
+
+    def _twin(self, op: _Op, args: tuple, kwargs: dict, node: int | None) -> Any:
+        """The in-place operation that runs here when nobody watches, None if there is none.
+
+        Between two nodes the engine adds gradients that meet at one tensor, in place if it alone owns the first; a few
+        formulas fill a fresh tensor in place. Both give that up when they see a mode.
+        """
+        if op.add:
+            if node is not None or kwargs or not isinstance(args[1], Tensor):
+                return None
+            old, new = args
+            if type(old) is not Tensor or old.layout is not _STRIDED or new.layout is not _STRIDED:
+                return None
+            if type(new) is not Tensor or old.is_nested or not _dense(old):
+                return None
+            return op.twin if self._alone(old) else None
+        if node is not None and self.nodes.notes[node].kind == "operation" and self._alone(args[0]):
+            return op.twin
+        return None
+
+    def _alone(self, tensor: Tensor) -> bool:
+        return private.owners(tensor) == self.capabilities.exclusive
 
     def _random_state(self, state: Tensor) -> None:
         if self.broken:
@@ -500,82 +621,6 @@ class Recorder:
         with private.no_dispatch():
             self._guarded(self.see_all, state, event, event.op)
         self.events.append(event)
-
-    def _twin(self, func: Any, args: tuple, kwargs: dict, node: int | None) -> Any:
-        """The in-place operation that runs here when nobody watches, None if there is none.
-
-        Between two nodes the engine adds gradients that meet at one tensor, in place if it alone owns the first; a few
-        formulas fill a fresh tensor in place. Both give that up when they see a mode.
-        """
-        if func is _ADD:
-            if node is not None or kwargs or not isinstance(args[1], Tensor):
-                return None
-            old, new = args
-            if type(old) is not Tensor or old.layout is not torch.strided or new.layout is not torch.strided:
-                return None
-            if type(new) is not Tensor or old.is_nested or not _dense(old):
-                return None
-            return aten.add_.Tensor if self._alone(old) else None
-        if func in _TWINS and node is not None and self.nodes.notes[node].kind == "operation":
-            return _TWINS[func] if self._alone(args[0]) else None
-        return None
-
-    def _alone(self, tensor: Tensor) -> bool:
-        return private.owners(tensor) == self.capabilities.exclusive
-
-    def _after(self, func: Any, args: tuple, kwargs: dict, out: Any, event: EventNote, twin: Any) -> None:
-        op = event.op
-        outputs = out if isinstance(out, (tuple, list)) else (out,)
-        follow = torch.is_grad_enabled() or event.phase == "forward"
-        for value in outputs:
-            for tensor in value if isinstance(value, (tuple, list)) else (value,):
-                if not isinstance(tensor, Tensor):
-                    continue
-                for storage in storages_of(tensor):
-                    note = self._see(storage, tensor, event, op)
-                    if note.size != (size := storage.nbytes()):
-                        note.size = size
-                        event.resized.append((note, size))
-                if follow:
-                    self._pending.append((weakref.ref(tensor), event))
-        for tensor in self._written(func, args, kwargs):
-            for note in self.see_all(tensor):
-                for saved in note.saved:
-                    if saved.changed is None and saved.kept is not event:
-                        saved.changed = event
-        makes_node = self.made.get(self._sequence - 1) is event
-        if event.allocated or event.resized or event.roles or makes_node or op not in _QUIET:
-            self.events.append(event)
-        elif follow and self._pending and self._pending[-1][1] is event:
-            self._pending.pop()
-
-    def _written(self, func: Any, args: tuple, kwargs: dict) -> list[Tensor]:
-        """Tensors that the operation changes in place, by its schema."""
-        where = self._mutates.get(func)
-        if where is None:
-            arguments = func._schema.arguments if func._schema.is_mutable else ()
-            where = self._mutates[func] = tuple(
-                (i, a.name) for i, a in enumerate(arguments) if a.alias_info is not None and a.alias_info.is_write
-            )
-        found = []
-        for i, name in where:
-            value = args[i] if i < len(args) else kwargs.get(name)
-            if isinstance(value, Tensor):
-                found.append(value)
-            elif isinstance(value, (list, tuple)):
-                found.extend(v for v in value if isinstance(v, Tensor))
-        return found
-
-    def _settle(self) -> None:
-        """Read the nodes that the last operations made; by now autograd has saved what it saves."""
-        pending, self._pending = self._pending, []
-        for reference, _ in pending:
-            tensor = reference()
-            if tensor is None or not tensor.requires_grad:
-                continue
-            function = tensor.grad_fn
-            if function is not None and self.sequence <= function._sequence_nr() < private.NO_SEQUENCE:
-                self._outputs[self.nodes.add(function)] = reference
 
     # ---------------------------------------------------------------- backward
 
@@ -624,7 +669,8 @@ class Recorder:
                 roots.append((self.nodes.add(function), output))
         order = self.nodes.walk(functions)
         trigger = "backward" if kwargs.get("accumulate_grad", True) else "grad"
-        graph = GraphNote(len(self.graphs), trigger, roots, [id for _, id in order], place, parent.id if parent else None)
+        nodes = [id for _, id in order]
+        graph = GraphNote(len(self.graphs), trigger, roots, nodes, place, parent.id if parent else None)
         graph.retained, graph.create_graph = bool(args[1]), bool(args[2])
         if self.events and self.events[-1].op == "aten.ones_like" and self.events[-1].place == place:
             self.events[-1].phase, self.events[-1].graph = "backward", graph.id  # the gradient that it starts from
@@ -682,8 +728,8 @@ class Recorder:
         new = self.see_all(tensor.grad, event, "AccumulateGrad")
         old = entry[1]
         event.accumulated = (note.id, new, not old, bool(old) and new == old)
-        event.roles.extend((s, GRADIENTS, True) for s in new if s not in old)
-        event.roles.extend((s, GRADIENTS, False) for s in old if s not in new and s.freed is None)
+        event.roles += tuple((s, GRADIENTS, True) for s in new if s not in old)
+        event.roles += tuple((s, GRADIENTS, False) for s in old if s not in new and s.freed is None)
         entry[1] = new
 
     def _leave(self, graph: GraphNote) -> None:
@@ -756,16 +802,23 @@ class Recorder:
                 queue.extend(value)
 
 
-#: Operations that change nothing a reader could see, unless they allocate or make a node.
-_QUIET = {"aten.detach", "aten.alias", "aten.t", "aten.view", "aten.expand", "aten.transpose", "aten.unsqueeze"}
-
-
 def unfollowed(device: str) -> str:
     """The sentence for a device whose memory cannot be followed."""
     return (
-        f"A tensor lives on {device}, and recordings follow only {', '.join(DEVICES)}. Move the model and its data to the "
-        "CPU for the recording: model.to('cpu')."
+        f"A tensor lives on {device}, and recordings follow only {', '.join(DEVICES)}. Move the model and its data to "
+        "the CPU for the recording: model.to('cpu')."
     )
+
+
+def _written(arguments: tuple, args: tuple, kwargs: dict) -> list[Tensor]:
+    found = []
+    for i, name in arguments:
+        value = args[i] if i < len(args) else kwargs.get(name)
+        if isinstance(value, Tensor):
+            found.append(value)
+        elif isinstance(value, (list, tuple)):
+            found.extend(v for v in value if isinstance(v, Tensor))
+    return found
 
 
 def _dense(tensor: Tensor) -> bool:
@@ -792,9 +845,7 @@ def _variables(frame: FrameType) -> list[tuple[str, Any]]:
 
 
 def _forget_snapshot(variables: Any) -> None:
-    """Before Python 3.13, f_locals is a copy that the frame keeps: emptied, or it would hold tensors that are deleted."""
-    import sys
-
-    # Its owners here: the frame, the caller's name, our name, getrefcount's argument. More: the learner called locals().
+    """Before Python 3.13, f_locals is a copy that the frame keeps: emptied, or it would hold deleted tensors."""
+    # Its owners: the frame, the caller's name, our name, getrefcount's argument. More: the learner called locals().
     if type(variables) is dict and sys.getrefcount(variables) <= 4:
         variables.clear()

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import torch
 
-_PLAIN = (torch.Tensor, torch.nn.Parameter)
+PLAIN = (torch.Tensor, torch.nn.Parameter)
 
 
 def storages_of(tensor: torch.Tensor) -> tuple[Any, ...]:
@@ -14,7 +15,7 @@ def storages_of(tensor: torch.Tensor) -> tuple[Any, ...]:
 
     Empty where a tensor has none that Python can reach. To be called below every mode (`private.no_dispatch`).
     """
-    if type(tensor) in _PLAIN and tensor.layout is torch.strided and not tensor.is_nested:
+    if type(tensor) in PLAIN and tensor.layout is torch.strided and not tensor.is_nested:
         try:
             return (tensor.untyped_storage(),)
         except (NotImplementedError, RuntimeError):
@@ -41,6 +42,8 @@ def storages_of(tensor: torch.Tensor) -> tuple[Any, ...]:
 
 def shape_of(tensor: torch.Tensor) -> tuple[int, ...]:
     """The shape as ints; a ragged dimension of a nested tensor is written -1."""
+    if type(tensor) in PLAIN and not tensor.is_nested:
+        return tuple(tensor.shape)
     try:
         return tuple(int(n) if isinstance(n, int) else -1 for n in tensor.shape)
     except RuntimeError:  # nested tensors of the old layout have no size
@@ -49,7 +52,7 @@ def shape_of(tensor: torch.Tensor) -> tuple[int, ...]:
 
 def nbytes_of(tensor: torch.Tensor) -> int:
     """Elements × element size of the tensor itself; for sparse and nested tensors, the bytes of their storages."""
-    if type(tensor) in _PLAIN and tensor.layout is torch.strided and not tensor.is_nested:
+    if type(tensor) in PLAIN and tensor.layout is torch.strided and not tensor.is_nested:
         return tensor.numel() * tensor.element_size()
     return sum(s.nbytes() for s in storages_of(tensor))
 
@@ -61,6 +64,7 @@ def offset_of(tensor: torch.Tensor) -> int:
         return 0
 
 
+@cache
 def name_of(kind: Any) -> str:
-    """ "float32" for torch.float32."""
+    """ "float32" for torch.float32; "cpu" for a device."""
     return str(kind).removeprefix("torch.")

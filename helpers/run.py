@@ -1,0 +1,220 @@
+"""`record` and `Run`: the learner's code runs once, watched; every view is made from what was seen."""
+
+from __future__ import annotations
+
+import sys
+from os import PathLike
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+from .data import Recording, dumps, loads
+from .record import Recorder, RecordError
+from .record.places import is_library
+
+if TYPE_CHECKING:
+    from .figures import Figure
+
+FORMATS = (".html", ".svg", ".json")
+
+
+class Run:
+    """One recorded run. Views are made when asked for, from the recording alone; no view runs the code again."""
+
+    def __init__(self, recorder: Recorder | None = None, recording: Recording | None = None) -> None:
+        self._recorder = recorder
+        self._recording = recording
+
+    # ---------------------------------------------------------------- as a context manager
+
+    def __enter__(self) -> Run:
+        if self._recorder is None:
+            raise RecordError("This run is over. Write `with record() as run:` to record another one.")
+        frame: FrameType = sys._getframe(1)
+        while frame.f_back is not None and is_library(frame.f_code.co_filename):
+            frame = frame.f_back  # entered by an ExitStack, say: the block is its caller's
+        self._recorder.start(frame, include_boundary=True)
+        return self
+
+    def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> None:
+        recorder, self._recorder = self._recorder, None
+        self._recording = recorder.stop(error)
+
+    # ---------------------------------------------------------------- the views
+
+    @property
+    def recording(self) -> Recording:
+        """The data: events, storages, graphs, saved tensors (see helpers.data)."""
+        if self._recording is None:
+            raise RecordError("The recording is not over yet. Look at it after the `with record()` block has ended.")
+        return self._recording
+
+    @property
+    def graph(self) -> Figure:
+        """The graph of the first backward pass (of the live results, if there was none), with what it keeps."""
+        return self.graphs[0]
+
+    @property
+    def graphs(self) -> list[Figure]:
+        """One figure for each backward pass."""
+        from .figures import graph_figure
+
+        recording = self._something()
+        if not recording.graphs:
+            raise RecordError(no_graph(recording))
+        return [graph_figure(recording, graph.id) for graph in recording.graphs]
+
+    @property
+    def kept(self) -> Figure:
+        """The ledger of what is kept as the first backward begins (at the end, if there was none), and why."""
+        return self.kept_at(None)
+
+    def kept_at(self, moment: int | None) -> Figure:
+        """The ledger after event `moment`."""
+        from .figures import kept_figure
+
+        return kept_figure(self._something(), moment)
+
+    @property
+    def memory(self) -> Figure:
+        """Live bytes by category, event by event, and the peak taken apart."""
+        from .figures import memory_figure
+
+        return memory_figure(self._something())
+
+    def _something(self) -> Recording:
+        recording = self.recording
+        if not recording.events:
+            raise RecordError(recording.notes[-1])
+        return recording
+
+    def _overview(self) -> Figure:
+        from .figures import overview_figure
+
+        return overview_figure(self._something())
+
+    # ---------------------------------------------------------------- showing and saving
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+        try:
+            return self._overview()._repr_mimebundle_(include, exclude)
+        except RecordError as error:
+            return {"text/plain": str(error)}
+
+    def __str__(self) -> str:
+        try:
+            return str(self._overview())
+        except RecordError as error:
+            return str(error)
+
+    def __repr__(self) -> str:
+        if self._recording is None:
+            return "<Run, not over yet>"
+        return f"<Run of {len(self._recording.events)} events, {len(self._recording.graphs)} graphs>"
+
+    def save(self, path: str | PathLike[str]) -> Path:
+        """Write the run to a file; the name's end chooses the form.
+
+        .html is a page of its own with every view, .svg the picture of the graph (of the memory, if there is no graph),
+        .json the recording itself, which `load` reads. Raises ValueError for any other ending.
+        """
+        path = Path(path)
+        end = path.suffix.lower()
+        if end not in FORMATS:
+            raise ValueError(f"save() writes {', '.join(FORMATS)}; {path.name!r} ends in {end or 'none of them'}.")
+        if end == ".json":
+            path.write_text(dumps(self.recording), encoding="utf-8")
+        elif end == ".html":
+            self._overview().save(path)
+        else:
+            (self.graph if self._something().graphs else self.memory).save(path)
+        return path
+
+
+def record(
+    step: Any = None, /, *args: Any, graph: bool = True, names: dict[str, Any] | None = None, **kwargs: Any
+) -> Run:
+    """Watch a block of torch code, or one call, and give the Run.
+
+        with record() as run:          # a block
+            loss = model(x).mean()
+            loss.backward()
+
+        run = record(step, x, y)       # a call: step(x, y)
+
+    The code runs once, as it would without: same results, gradients, random numbers and memory peak. No tensor is kept.
+    graph: False for code without gradients: no graph is looked for.
+    names: names for tensors that no module and no variable names, such as model.state_dict().
+
+    Raises RecordError, a sentence, for what cannot be recorded. What the code raises is raised on; in a block, the run
+    then ends with that error.
+    """
+    recorder = Recorder(graph=graph, names=names)
+    if step is None:
+        if args or kwargs:
+            raise RecordError("record() takes a function first: record(step, x, y) watches step(x, y).")
+        return Run(recorder)
+    _check_step(step)
+    recorder.start(sys._getframe(1), include_boundary=False)
+    result = error = None
+    try:
+        result = step(*args, **kwargs)
+    except BaseException as raised:
+        error = raised
+        raise
+    finally:
+        recording = recorder.stop(error, result)
+        del error, result
+    return Run(recording=recording)
+
+
+def load(path: str | PathLike[str]) -> Run:
+    """The run that `Run.save("….json")` wrote. Any other file raises helpers.data.RecordingFormatError, a sentence."""
+    return Run(recording=loads(Path(path).read_bytes()))
+
+
+def _check_step(step: Any) -> None:
+    import torch
+
+    if isinstance(step, torch.Tensor):
+        raise RecordError(
+            "record() got a tensor. The operations that made it have run already, and a tensor alone does not tell "
+            "what memory they took. Put the code that makes it into a `with record() as run:` block, or pass a function "
+            "that does."
+        )
+    if not callable(step):
+        raise RecordError(
+            f"record() got a {type(step).__name__}, which cannot be called. Pass a function (`record(step, x)`), or "
+            "put the code into a `with record() as run:` block."
+        )
+    if hasattr(step, "_torchdynamo_orig_callable") or type(step).__name__ == "OptimizedModule":
+        raise RecordError(
+            "record() got a function compiled by torch.compile. Under a recording it would run uncompiled, without a "
+            "word, and you would see another program's memory. Pass the plain function, or module._orig_mod."
+        )
+
+
+def no_graph(recording: Recording) -> str:
+    """Why a recording has no graph, as a sentence: what came from where, and what to do."""
+    ops = [e for e in recording.events if e.kind == "op"]
+    made = [s for e in ops for i in e.allocated for s in (recording.storages[i],) if s.names]
+    given = [s for s in recording.storages if s.born < 0 and s.names]
+    sentence = "record() saw no operation that needs a gradient. "
+    if made and given:
+        place = recording.place_of(made[-1].place)
+        line = f" (line {place.outer.line})" if place and place.outer else ""
+        sentence += (
+            f"`{made[-1].names[0]}`{line} comes from {_list(s.names[0] for s in given[:3])}, and no tensor before it "
+            "has requires_grad=True. "
+        )
+    else:
+        sentence += "No tensor in it has requires_grad=True, or it ran under torch.no_grad(). "
+    return sentence + (
+        "Set requires_grad on the tensor you want the gradient of, or use record(graph=False) to watch memory alone: "
+        "run.memory shows it now."
+    )
+
+
+def _list(names: Any) -> str:
+    quoted = [f"`{name}`" for name in names]
+    return quoted[0] if len(quoted) == 1 else f"{', '.join(quoted[:-1])} and {quoted[-1]}"
