@@ -231,7 +231,7 @@ class Recorder:
             if id is not None and self.nodes.notes[id].event is not None:
                 ids.setdefault(id, (function, tensor.output_nr))
         walked = self.nodes.walk([function for function, _ in ids.values()])
-        consumed = {edge.node for _, id in walked for edge in self.nodes.notes[id].edges}
+        consumed = {target for _, id in walked for target, _ in self.nodes.notes[id].edges}
         roots = [(id, output) for id, (_, output) in sorted(ids.items()) if id not in consumed]
         if roots:
             order = self.nodes.walk([ids[id][0] for id, _ in roots])
