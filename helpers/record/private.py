@@ -116,6 +116,7 @@ def slots(kind: type) -> tuple[tuple[tuple[str, str], ...], tuple[tuple[str, str
     """Of a node's type: its saved tensors as (argument, raw attribute), its saved scalars as (argument, attribute)."""
     names = dir(kind)
     raw = tuple((n[len("_raw_saved_") :], n) for n in names if n.startswith("_raw_saved_"))
+    raw = tuple(sorted(raw, key=lambda slot: slot[0] not in ("self", "input", "mat1")))  # as the operation takes them
     tensors = {n for n, _ in raw}
     scalars = tuple(
         (n[len("_saved_") :], n) for n in names if n.startswith("_saved_") and n[len("_saved_") :] not in tensors

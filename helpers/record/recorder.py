@@ -320,8 +320,11 @@ class Recorder:
         else:
             place, _ = self.places.here(3)
             phase = self._phase()
-            if last is not None and last.kind == "free" and last.place == place and last.phase == phase:
-                return last
+            if last is not None and last.place == place:
+                if last.kind == "leave" or (last.kind == "free" and last.phase == "backward"):
+                    phase = "backward"  # what the call to backward itself lets go at its end
+                if last.kind == "free" and last.phase == phase:
+                    return last
             event = EventNote("free", phase, place)
         self.events.append(event)
         return event
@@ -530,7 +533,7 @@ class Recorder:
                 note = live.get(tensor.untyped_storage()._cdata)
                 if note is not None and (note.fixed is not None or not (note.made_between or tensor.requires_grad)):
                     continue
-            for note in self.see_all(tensor, newborn, op.name):
+            for note in self.see_all(tensor, newborn, op.name if newborn else ""):
                 if note.fixed is None:
                     if tensor.requires_grad and tensor.is_leaf:
                         self.leaf(tensor)
