@@ -1,0 +1,27 @@
+"""The pictures of a recording. Each is a `Figure`: a still that reads on light and dark, and a text twin in words.
+
+graph_figure     the graph of one backward, what it keeps as pink ellipses
+kept_figure      the ledger of what is kept, and why
+memory_figure    live bytes by category, event by event
+overview_figure  code, graph, ledger and memory together
+layout_program   which layout program is used, in words
+PALETTE          category → colour, for plots beside these figures
+"""
+
+from .bundle import Figure
+from .graph import graph_figure
+from .kept import kept_figure
+from .layout import layout_program
+from .memory import memory_figure
+from .overview import overview_figure
+from .palette import PALETTE
+
+__all__ = [
+    "PALETTE",
+    "Figure",
+    "graph_figure",
+    "kept_figure",
+    "layout_program",
+    "memory_figure",
+    "overview_figure",
+]

@@ -1,0 +1,284 @@
+"""The ledger of what is kept for backward, and why.
+
+It is an HTML table rather than a drawing: a table survives an untrusted notebook too, and a screen reader can walk it
+cell by cell.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from helpers.data import Recording, TensorInfo, kept_moment, live_storages
+
+from . import ledger, text
+from .bundle import MONO, Figure, escape, paragraph
+from .ledger import Row
+from .palette import FRAME, GROUND, INK, SOFT
+
+#: Rows that a ledger shows one by one; with more, it folds them by operation.
+MOST_ROWS = 40
+#: Freed results that the "Not kept" line names one by one.
+MOST_FREED = 8
+
+
+@dataclass(frozen=True)
+class KeptFigure(Figure):
+    """The ledger. nbytes: its total, in bytes, each storage once, parameters and buffers not counted.
+
+    all_rows: every row. rows: the same, unless the figure folds: then one `Folded` for each operation and reason.
+    """
+
+    nbytes: int = 0
+    rows: tuple = ()
+    all_rows: tuple[Row, ...] = ()
+    full: str = ""
+
+    def text_full(self) -> str:
+        return self.full or self.text
+
+
+@dataclass(frozen=True, slots=True)
+class Folded:
+    """Rows of one operation that keep the same kind of tensor for the same reason."""
+
+    name: str  # of the nodes
+    role: str  # "its input", "its output"
+    formal: str
+    count: int
+    counted: int  # bytes that they add to the total
+    tensors: int  # that add to it
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Freed:
+    """A result of forward that went before the moment and that no node kept."""
+
+    op: str
+    nbytes: int
+    made: str
+    freed: str
+
+
+def kept_figure(recording: Recording, moment: int | None = None) -> KeptFigure:
+    """The ledger after event `moment`; by default as the first backward begins, or at the end if none did.
+
+    Its `nbytes` equals `helpers.data.kept_bytes(recording, moment)`.
+    """
+    moment = kept_moment(recording) if moment is None else moment
+    order: dict[int, None] = {}
+    for saved in recording.saved:
+        order.setdefault(saved.node, None)
+    rows = tuple(row for row in ledger.rows(recording, moment, order) if row.held)
+    total = ledger.total(rows)
+    freed = freed_results(recording, moment)
+    heading = ledger.heading(list(rows))
+    folds = folded(rows) if len(rows) > MOST_ROWS else ()
+    notes = [f"Note: {note}" for note in recording.notes]
+    after = [not_kept(freed)] if freed else []
+    every = "\n".join([heading, *row_lines(recording, rows), *([not_kept(freed, len(freed))] if freed else []), *notes])
+    if folds:
+        lead = f"{len(rows):,} rows, folded by operation; text_full() gives each."
+        twin = "\n".join([heading, lead, *fold_lines(folds), *after, *notes])
+    else:
+        lead, twin = "", "\n".join([heading, *row_lines(recording, rows), *after, *notes])
+    body = paragraph(heading, strong=True)
+    if lead:
+        body += paragraph(lead, soft=True)
+    body += fold_table(folds, total) if folds else row_table(recording, rows, total)
+    for sentence in (*after, *recording.notes):
+        body += f'<p style="margin:8px 0 0 0;color:{SOFT};font-size:13px;">{escape(sentence)}</p>'
+    alt = f"Table. {heading}."
+    return KeptFigure(
+        title="Kept for backward",
+        text=twin,
+        alt=alt,
+        svg="",
+        body=body,
+        nbytes=total,
+        rows=folds or rows,
+        all_rows=rows,
+        full=every if folds else "",
+    )
+
+
+def freed_results(recording: Recording, moment: int) -> list[Freed]:
+    """Storages that operations of forward made, that are gone after event `moment`, and that no node had kept."""
+    live = live_storages(recording, moment)
+    kept = {i for saved in recording.saved for i in saved.storages}
+    gone = {}
+    for event in recording.events[: moment + 1]:
+        for s in event.freed:
+            gone[s] = event
+    out = []
+    for event in recording.events[: moment + 1]:
+        if event.kind != "op" or event.phase != "forward":
+            continue
+        for s in event.allocated:
+            if s in gone and s not in live and s not in kept and recording.storages[s].nbytes:
+                storage = recording.storages[s]
+                out.append(
+                    Freed(
+                        text.forward_operation(storage.op or event.op),
+                        storage.nbytes,
+                        text.line(recording, event.place),
+                        text.line(recording, gone[s].place),
+                    )
+                )
+    return out
+
+
+def not_kept(freed: list[Freed], most: int = MOST_FREED) -> str:
+    """ "Not kept: mm (2,048 B, freed on line 6), …"."""
+    parts = []
+    for x in freed[:most]:
+        where = f", freed on {x.freed}" if x.freed else ", freed"
+        made = f", made on {x.made}" if x.made and x.made != x.freed else ""
+        parts.append(f"{text.quoted(x.op)} ({text.exact(x.nbytes)}{made}{where})")
+    rest = freed[most:]
+    if rest:
+        parts.append(f"and {text.plural(len(rest), 'more result')} ({text.exact(sum(x.nbytes for x in rest))})")
+    return "Not kept: " + ", ".join(parts)
+
+
+def status(row: Row) -> str:
+    """What a reader must know of a row besides its bytes; "" for an ordinary one."""
+    parts = []
+    if row.state == "packed":
+        parts.append(f"packed: {text.quoted(row.saved.packed)}" if row.saved.packed else "packed")
+    elif row.state == "changed in place":
+        parts.append("changed in place since: backward would raise")
+    if row.first is not None:
+        first = "above" if row.first.node != row.node.id else "the row above"
+        parts.append(f"same storage as {text.names(row.first.names) or ledger.formal(row.first)} {first}: counted once")
+    elif row.alive:
+        parts.append(f"{row.alive}, alive anyway: not counted")
+    elif row.state != "packed" and row.storage_bytes not in (0, row.saved.nbytes):
+        parts.append(f"keeps its whole storage of {text.exact(row.storage_bytes)}")
+    return "; ".join(parts)
+
+
+def where(recording: Recording, row: Row) -> str:
+    line = text.line(recording, row.node.place)
+    module = f"in {text.quoted(row.node.module)}" if row.node.module else ""
+    return " ".join(part for part in (line, module) if part)
+
+
+def row_lines(recording: Recording, rows: tuple[Row, ...]) -> list[str]:
+    cells = []
+    for row in rows:
+        saved = row.saved
+        info = text.tensor(TensorInfo(saved.shape, saved.dtype, saved.device))
+        role = f"keeps {row.role}"
+        why = row.why + (f" [{more}]" if (more := status(row)) else "")
+        cells.append(
+            [text.quoted(row.node.name), role, row.label, info, text.exact(saved.nbytes), where(recording, row), why]
+        )
+    return text.aligned(cells, right=frozenset({4}))
+
+
+def folded(rows: tuple[Row, ...]) -> tuple[Folded, ...]:
+    """Rows by operation, argument and reason (its general form), most bytes first."""
+    groups: dict[tuple[str, str, str], list[Row]] = {}
+    for row in rows:
+        groups.setdefault((row.node.name, row.role, row.saved.argument), []).append(row)
+    out = []
+    for (name, role, argument), members in groups.items():
+        reasons = {row.why for row in members}
+        why = reasons.pop() if len(reasons) == 1 else members[0].why.split(" of ")[0] + " of another input"
+        tensors = ledger.counted_tensors(members)
+        out.append(Folded(name, role, argument, len(members), ledger.total(members), tensors, why))
+    return tuple(sorted(out, key=lambda x: (-x.counted, x.name, x.formal)))
+
+
+def fold_lines(folds: tuple[Folded, ...]) -> list[str]:
+    cells = [
+        [
+            text.quoted(x.name),
+            f"keeps {x.role} ({x.formal})",
+            f"{x.count:,} times",
+            text.plural(x.tensors, "tensor") + " counted",
+            text.exact(x.counted),
+            x.why,
+        ]
+        for x in folds
+    ]
+    return text.aligned(cells, right=frozenset({2, 3, 4}))
+
+
+# ---------------------------------------------------------------------------------------------------------------- HTML
+
+_CELL = f"background-color:{GROUND};color:{INK};border-bottom:1px solid {FRAME};padding:4px 12px 4px 4px;vertical-align:top;"
+
+
+def td(content: str, *, right: bool = False, mono: bool = False, soft: bool = False, colour: str = "") -> str:
+    style = _CELL + f"text-align:{'right' if right else 'left'};"
+    style += f"font-family:{MONO};white-space:nowrap;" if mono else ""
+    style += f"color:{SOFT};" if soft else f"color:{colour};" if colour else ""
+    return f'<td style="{style}">{escape(content)}</td>'
+
+
+def th(content: str, *, scope: str, right: bool = False, mono: bool = False) -> str:
+    style = _CELL + f"text-align:{'right' if right else 'left'};font-weight:bold;"
+    style += f"font-family:{MONO};white-space:nowrap;" if mono else f"color:{SOFT};"
+    return f'<th scope="{scope}" style="{style}">{escape(content)}</th>'
+
+
+def table(caption: str, head: list[tuple[str, bool]], rows: list[str]) -> str:
+    """A table with a caption and column headings. head: (words, right-aligned)."""
+    columns = "".join(th(words, scope="col", right=right) for words, right in head)
+    return (
+        f'<table style="border-collapse:collapse;font-size:12px;background-color:{GROUND};color:{INK};margin:0;">'
+        f'<caption style="text-align:left;color:{SOFT};padding:0 0 4px 4px;caption-side:top;">{escape(caption)}</caption>'
+        f"<thead><tr>{columns}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
+    )
+
+
+def row_table(recording: Recording, rows: tuple[Row, ...], total: int) -> str:
+    head = [
+        ("Operation", False),
+        ("keeps", False),
+        ("shape and dtype", False),
+        ("bytes", True),
+        ("why", False),
+        ("made on", False),
+    ]
+    out = []
+    for row in rows:
+        saved = row.saved
+        more = status(row)
+        why = row.why + (f" ({more})" if more else "")
+        out.append(
+            "<tr>"
+            + th(text.short(text.quoted(row.node.name), 40), scope="row", mono=True)
+            + td(row.what)
+            + td(text.tensor(TensorInfo(saved.shape, saved.dtype, saved.device)), mono=True)
+            + td(text.exact(saved.nbytes), right=True, mono=True, soft=not row.counted)
+            + td(why)
+            + td(where(recording, row), soft=True)
+            + "</tr>"
+        )
+    out.append(total_row(total, 6))
+    return table("Grey bytes are not added: they are counted elsewhere.", head, out)
+
+
+def total_row(total: int, columns: int) -> str:
+    rest = "".join(td("") for _ in range(columns - 4))
+    return f"<tr>{th('Together', scope='row')}{td('')}{td('')}{td(text.exact(total), right=True, mono=True)}{rest}</tr>"
+
+
+def fold_table(folds: tuple[Folded, ...], total: int) -> str:
+    head = [("Operation", False), ("keeps", False), ("how often", True), ("bytes", True), ("why", False)]
+    out = []
+    for x in folds:
+        out.append(
+            "<tr>"
+            + th(text.short(text.quoted(x.name), 40), scope="row", mono=True)
+            + td(f"{x.role} ({x.formal})")
+            + td(f"{x.count:,}", right=True, mono=True)
+            + td(text.exact(x.counted), right=True, mono=True, soft=not x.counted)
+            + td(x.why)
+            + "</tr>"
+        )
+    out.append(total_row(total, 5))
+    return table("Each row stands for all nodes of that name. Bytes count each storage once.", head, out)

@@ -1,0 +1,141 @@
+"""The account of what is kept, as rows: who keeps which tensor, what it counts, and why. Figures are made from it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from helpers.data import Node, Recording, SavedTensor, live_storages, state_at
+from helpers.data.model import BUFFERS, PARAMETERS
+
+from . import text, why
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One tensor that one node keeps.
+
+    counted: what this row adds to the total, in bytes: the whole storage at its first keeper, 0 at the others, 0 for
+    parameters and buffers (alive anyway), packed and released tensors. The rows' sum is the ledger's total.
+    """
+
+    saved: SavedTensor
+    node: Node
+    state: str  # of SAVED_STATES, at the moment
+    counted: int
+    storage_bytes: int  # of the storages behind it, 0 where none is live
+    first: SavedTensor | None  # the earlier row whose storage this is, or None
+    alive: str  # "parameter", "buffer" or ""
+    why: str
+
+    @property
+    def what(self) -> str:
+        """ "its input x", "its output y", "its input (mat2)"."""
+        return f"{self.role} {self.label}"
+
+    @property
+    def role(self) -> str:
+        return "its output" if self.saved.output else "its input"
+
+    @property
+    def label(self) -> str:
+        """The learner's names for it, or else the formula's own in brackets."""
+        return text.names(self.saved.names) or f"({self.formal})"
+
+    @property
+    def formal(self) -> str:
+        """What the backward formula calls it: "self", "indices[1]", "attribute mask"."""
+        return formal(self.saved)
+
+    @property
+    def held(self) -> bool:
+        return self.state in ("live", "packed", "changed in place")
+
+
+def formal(saved: SavedTensor) -> str:
+    argument = saved.argument if saved.argument.isidentifier() else "attribute " + text.quoted(saved.argument[10:])
+    if not saved.argument.isidentifier() and not saved.argument.startswith("attribute "):
+        argument = text.quoted(saved.argument)
+    return argument if saved.position is None else f"{argument}[{saved.position}]"
+
+
+def rows(recording: Recording, moment: int, nodes: Iterable[int]) -> list[Row]:
+    """Rows of the given nodes in their order, as things stood after event `moment`; numbers (scalars) left out."""
+    live = live_storages(recording, moment)
+    keeper: dict[int, SavedTensor] = {}
+    out = []
+    for n in nodes:
+        node = recording.nodes[n]
+        names = None
+        for s in node.saved:
+            saved = recording.saved[s]
+            state = state_at(saved, moment)
+            if saved.scalar or state is None:
+                continue
+            held = state in ("live", "packed", "changed in place")
+            here = [i for i in saved.storages if i in live] if held else []
+            new = [i for i in here if i not in keeper]
+            first = next((keeper[i] for i in here if i in keeper), None)
+            for i in new:
+                keeper[i] = saved
+            categories = {live[i][1] for i in here}
+            alive = "parameter" if PARAMETERS in categories else "buffer" if BUFFERS in categories else ""
+            counted = sum(live[i][0] for i in new if live[i][1] not in (PARAMETERS, BUFFERS))
+            if names is None:
+                names = argument_names(recording, node)
+            because = why.reason(text.operation(node.name), saved.argument, saved.output, node.kind == "custom", names)
+            out.append(Row(saved, node, state, counted, sum(live[i][0] for i in here), first, alive, because))
+    return out
+
+
+def argument_names(recording: Recording, node: Node) -> dict[str, str]:
+    """The learner's names for a node's inputs, by the formula's names, as far as edges and saved tensors tell them."""
+    known = why.ARGUMENTS.get(text.operation(node.name), ())
+    found = {}
+    for argument, edge in zip(known, node.edges, strict=False):
+        if edge.node is not None and (name := name_through(recording, edge.node)):
+            found[argument] = name
+    for s in node.saved:
+        saved = recording.saved[s]
+        if saved.names and not saved.output:
+            found.setdefault(saved.argument, text.names(saved.names))
+    return found
+
+
+def name_through(recording: Recording, node_id: int) -> str:
+    """A name for what a node made: its own, a leaf's, or that of what it is only a view of."""
+    node = recording.nodes[node_id]
+    for _ in range(8):  # a view of a view of a view: enough, and no long chain is followed
+        if node.leaf:
+            return text.names(node.leaf.names)
+        if node.names:
+            return text.names(node.names)
+        if text.operation(node.name) not in why.VIEWS or not node.edges or node.edges[0].node is None:
+            return ""
+        node = recording.nodes[node.edges[0].node]
+    return ""
+
+
+def total(found: Iterable[Row]) -> int:
+    """Bytes kept for backward, each storage once, parameters and buffers not counted."""
+    return sum(row.counted for row in found)
+
+
+def counted_tensors(found: Iterable[Row]) -> int:
+    """How many tensors the total is made of: rows that add to it."""
+    return sum(1 for row in found if row.held and not row.alive and row.first is None and row.state != "packed")
+
+
+def not_counted(found: Iterable[Row]) -> str:
+    """ "parameters not counted", or with buffers where a row is one."""
+    kinds = {row.alive for row in found}
+    return "parameters and buffers not counted" if "buffer" in kinds else "parameters not counted"
+
+
+def heading(found: list[Row]) -> str:
+    """ "Kept for backward: 2 tensors, 10,240 bytes (parameters not counted)"."""
+    n, nbytes = counted_tensors(found), total(found)
+    packed = sum(row.state == "packed" for row in found)
+    more = f"; {text.plural(packed, 'tensor')} packed away by a hook" if packed else ""
+    unit = "byte" if nbytes == 1 else "bytes"
+    return f"Kept for backward: {text.plural(n, 'tensor')}, {nbytes:,} {unit} ({not_counted(found)}){more}"

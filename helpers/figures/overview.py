@@ -1,0 +1,163 @@
+"""A recording at a glance: the code with what each line did, the graph, the ledger, the memory. One bundle, one twin."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from helpers.data import MemoryEvent, Recording
+
+from . import text
+from .bundle import MONO, Figure, escape, joined, paragraph
+from .graph import graph_figure
+from .kept import kept_figure, table, td
+from .memory import memory_figure
+from .palette import ALERT, SOFT
+
+#: Lines of code shown at each end of a longer block.
+MOST_LINES = 60
+
+
+@dataclass(frozen=True, slots=True)
+class CodeLine:
+    """A line of the recorded block: what its own operations, and the backward nodes that it called, did to memory."""
+
+    number: int
+    code: str
+    allocated: int
+    freed: int
+    kept: int
+    error: bool
+
+
+def overview_figure(recording: Recording) -> Figure:
+    """Code, graph, ledger and memory of a recording as one figure."""
+    lines = code_lines(recording)
+    memory = memory_figure(recording)
+    kept = kept_figure(recording)
+    graph = graph_figure(recording)
+    failed = error_words(recording)
+    parts = [part for part in (code_figure(lines), graph, kept, memory) if part is not None]
+    twin = [part.text for part in parts]
+    if len(recording.graphs) > 1:
+        more = f"This recording has {len(recording.graphs)} graphs; the first is shown."
+        twin.insert(len(twin) - 2, more)
+    lead = ""
+    if failed:
+        lead = f'<p style="margin:0 0 8px 0;color:{ALERT};font-weight:bold;">{escape(failed)}</p>'
+        twin.insert(0, failed)
+    title = f"Recording of {text.plural(len(recording.events), 'event')}"
+    if len(recording.graphs) > 1:
+        lead += paragraph(more, soft=True)
+    alt = " ".join(part.alt for part in parts)
+    return joined(title, lead, parts, "\n\n".join(twin), alt)
+
+
+def error_words(recording: Recording) -> str:
+    """What was raised, where; "" if nothing was."""
+    if not recording.events or recording.events[-1].kind != "error":
+        return ""
+    event = recording.events[-1]
+    where = text.line(recording, event.place)
+    node = f", while {text.quoted(recording.nodes[event.node].name)} ran" if event.node is not None else ""
+    return f"The code raised an error{' on ' + where if where else ''}{node}. {' '.join(event.note.split())}"
+
+
+def code_lines(recording: Recording) -> list[CodeLine]:
+    """Lines of the recorded block. Bytes allocated and freed by each line's operations; bytes that became kept there."""
+    if recording.cell is None:
+        return []
+    source = recording.sources[recording.cell]
+    first, last = recording.span
+    if last < first or not source.lines:
+        return []
+    made: dict[int, list[int]] = {}
+    seen: set[int] = set()
+    for event in recording.events:
+        number = line_of(recording, event)
+        if number is None:
+            continue
+        entry = made.setdefault(number, [0, 0, 0, 0])
+        entry[0] += sum(recording.storages[s].nbytes for s in event.allocated)
+        entry[1] += sum(recording.storages[s].nbytes for s in event.freed)
+        for k in event.kept:
+            for s in recording.saved[k].storages:
+                if s not in seen and recording.storages[s].category not in ("parameters", "buffers"):
+                    seen.add(s)
+                    entry[2] += recording.storages[s].nbytes
+        entry[3] |= event.kind == "error"
+    out = []
+    for number in range(first, last + 1):
+        index = number - source.first
+        code = source.lines[index].rstrip("\n") if 0 <= index < len(source.lines) else ""
+        allocated, freed, kept, error = made.get(number, (0, 0, 0, 0))
+        out.append(CodeLine(number, code, allocated, freed, kept, bool(error)))
+    return out
+
+
+def line_of(recording: Recording, event: MemoryEvent) -> int | None:
+    """The line of the recorded block that ran at an event: in backward, the one that called backward."""
+    place = event.place
+    if event.phase == "backward" and event.graph is not None:
+        place = recording.graphs[event.graph].place
+    found = recording.place_of(place)
+    frame = found.outer if found else None
+    return frame.line if frame and frame.source == recording.cell else None
+
+
+def notes_of(line: CodeLine) -> str:
+    parts = []
+    if line.allocated:
+        parts.append(f"allocates {text.exact(line.allocated)}")
+    if line.freed:
+        parts.append(f"frees {text.exact(line.freed)}")
+    if line.kept:
+        parts.append(f"keeps {text.exact(line.kept)} for backward")
+    if line.error:
+        parts.append("raised the error")
+    return ", ".join(parts)
+
+
+def code_figure(lines: list[CodeLine]) -> Figure | None:
+    """The code as a table of lines with notes; None where the code is not known."""
+    if not lines:
+        return None
+    hidden = 0
+    if len(lines) > 2 * MOST_LINES:
+        hidden = len(lines) - 2 * MOST_LINES
+    rows, twin = [], ["The code that ran:"]
+    width = max(len(line.code) for line in lines)
+    for i, line in enumerate(lines):
+        if hidden and MOST_LINES <= i < MOST_LINES + hidden:
+            if i == MOST_LINES:
+                twin.append(f"  … {hidden:,} more lines")
+                rows.append(f"<tr>{td('…')}{td(f'{hidden:,} more lines', soft=True)}{td('')}</tr>")
+            continue
+        notes = notes_of(line)
+        code = "".join(c if c.isprintable() else " " for c in line.code)
+        twin.append(
+            f"  {line.number:>4}  {code.ljust(min(width, 70)) if notes else code}{'  # ' + notes if notes else ''}".rstrip()
+        )
+        rows.append(
+            f"<tr>{td(str(line.number), right=True, mono=True, soft=True)}"
+            f"{code_cell(line.code)}{td(notes, colour=ALERT if line.error else '', soft=not line.error)}</tr>"
+        )
+    head = [("line", True), ("code", False), ("what it did to memory", False)]
+    body = table("The code that ran", head, rows)
+    return Figure(
+        title="The code that ran",
+        text="\n".join(twin),
+        alt="The code that ran, with notes on memory.",
+        svg="",
+        body=body,
+    )
+
+
+def code_cell(code: str) -> str:
+    """Code in a table cell, its spaces kept even where `white-space` is stripped."""
+    clean = escape(code.replace("\t", "    ")).replace("  ", "\u00a0 ").replace("\u00a0  ", "\u00a0 \u00a0")
+    if clean.startswith(" "):
+        clean = "\u00a0" + clean[1:]
+    return f'<td style="font-family:{MONO};text-align:left;white-space:pre;padding:2px 16px 2px 4px;background-color:#ffffff;color:#1f2328;vertical-align:top;">{clean}</td>'
+
+
+_ = SOFT
