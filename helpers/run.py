@@ -132,7 +132,13 @@ class Run:
 
 
 def record(
-    step: Any = None, /, *args: Any, graph: bool = True, names: dict[str, Any] | None = None, **kwargs: Any
+    step: Any = None,
+    /,
+    *args: Any,
+    graph: bool = True,
+    names: dict[str, Any] | None = None,
+    kernels: bool = False,
+    **kwargs: Any,
 ) -> Run:
     """Watch a block of torch code, or one call, and give the Run.
 
@@ -145,11 +151,13 @@ def record(
     The code runs once, as it would without: same results, gradients, random numbers and memory peak. No tensor is kept.
     graph: False for code without gradients: no graph is looked for.
     names: names for tensors that no module and no variable names, such as model.state_dict().
+    kernels: True measures what kernels take and give back inside themselves too (CPU only, and slow); it depends on the
+        processor, so figures show it as a band of its own and no text twin tells it.
 
     Raises RecordError, a sentence, for what cannot be recorded. What the code raises is raised on; in a block, the run
     then ends with that error.
     """
-    recorder = Recorder(graph=graph, names=names)
+    recorder = Recorder(graph=graph, names=names, kernels=kernels)
     if step is None:
         if args or kwargs:
             raise RecordError("record() takes a function first: record(step, x, y) watches step(x, y).")

@@ -217,6 +217,7 @@ class MemoryEvent:
     moved: tuple[tuple[int, str], ...] = ()  # (storage, category from here on)
     accumulated: Accumulated | None = None
     note: str = ""
+    inside: int = 0  # bytes the kernel itself held at most, beyond its results; only with record(kernels=True)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from .places import Places
 
 class EventNote:
     __slots__ = (
-        "accumulated allocated changed freed graph index kept kind module node note op phase place released resized "
+        "accumulated allocated changed freed graph index inside kept kind module node note op phase place released resized "
         "roles"
     ).split()
 
@@ -27,6 +27,7 @@ class EventNote:
         self.roles = ()  # (storage, INPUTS or GRADIENTS, whether it has that role from here on)
         self.accumulated = None
         self.note = ""
+        self.inside = 0
         self.index = -1
 
 
@@ -142,6 +143,7 @@ def freeze(events, storages, saved, nodes, graphs, places: Places, notes, made_w
             if e.accumulated
             else None,
             note=e.note,
+            inside=e.inside,
         )
         for i, e in enumerate(events)
     )

@@ -19,6 +19,7 @@ from ..data.model import BUFFERS, GRADIENTS, INPUTS, OPTIMIZER, PARAMETERS, Reco
 from . import private
 from .build import EventNote, GraphNote, StorageNote, freeze
 from .errors import RecordError
+from .kernels import Kernels
 from .nodes import Nodes
 from .places import Places
 from .tensors import PLAIN, name_of, offset_of, shape_of, storages_of
@@ -85,13 +86,15 @@ class Recorder:
 
     graph: False says that no graph is wanted (code without gradients); memory is recorded just the same.
     names: extra names, a dict name → tensor (a state_dict, say); matched by memory, so detached tensors do.
+    kernels: True measures what kernels hold inside themselves too, with PyTorch's profiler (CPU only, and slow).
     """
 
     #: Tests set it: a fault of our own then raises instead of ending the recording with a note.
     strict = False
 
-    def __init__(self, *, graph: bool = True, names: dict[str, Tensor] | None = None) -> None:
+    def __init__(self, *, graph: bool = True, names: dict[str, Tensor] | None = None, kernels: bool = False) -> None:
         self.graph_wanted = graph
+        self.kernels = Kernels() if kernels else None
         self.given = dict(names or {})
         self.events: list[EventNote] = []
         self.storages: list[StorageNote] = []
@@ -134,6 +137,8 @@ class Recorder:
             self.sequence = self._sequence = private.sequence_number()
             self._stack = ExitStack()
             self._prepare_names()
+            if self.kernels is not None:
+                self._stack.enter_context(self.kernels)
             self._stack.enter_context(private.engine_entry(self._backward))
             self._stack.enter_context(private.random_states(self._random_state))
             for hook in (
@@ -152,6 +157,8 @@ class Recorder:
         """End the watching, put everything back, give the Recording. `result` keeps a call's value alive till here."""
         try:
             self._stack.close()
+            if self.kernels is not None:
+                self._guarded(self.kernels.note)
             with private.no_dispatch():
                 self._guarded(self._finish, error, result)
         finally:
@@ -472,7 +479,11 @@ class Recorder:
         except Exception as fault:
             self._fault(fault)
             return func(*args, **kwargs)
-        out = (twin or func)(*args, **kwargs)
+        kernel = twin or func
+        if self.kernels is None:
+            out = kernel(*args, **kwargs)
+        else:
+            out = self.kernels.run(event, kernel, args, kwargs)
         try:
             self._after(op, args, kwargs, out, event)
         except RecordError:
