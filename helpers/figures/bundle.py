@@ -17,6 +17,8 @@ from .palette import FRAME, GROUND, INK, SOFT
 
 SANS = "Helvetica Neue,Helvetica,Arial,sans-serif"
 MONO = "Menlo,Consolas,DejaVu Sans Mono,Courier New,monospace"
+#: The margin of what is not a drawing; drawings have it inside.
+INSET = "padding:8px 18px;"
 
 
 @dataclass(frozen=True)
@@ -90,8 +92,8 @@ def image(svg: str, alt: str) -> str:
 def card(body: str) -> str:
     """The ground that every figure stands on: opaque, so that it reads on a light and on a dark page."""
     style = (
-        f"background-color:{GROUND};color:{INK};border:1px solid {FRAME};border-radius:6px;padding:12px;"
-        f"max-width:100%;overflow:auto;font-family:{SANS};font-size:13px;line-height:1.45;"
+        f"background-color:{GROUND};color:{INK};border:1px solid {FRAME};border-radius:6px;padding:8px;"
+        f"display:inline-block;box-sizing:border-box;max-width:100%;overflow:auto;font-family:{SANS};font-size:13px;line-height:1.45;"
     )
     return f'<div style="{style}">{body}</div>'
 
@@ -127,5 +129,6 @@ def page(figure: Figure) -> str:
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f"<title>{escape(figure.title)}</title>\n</head>\n"
         f'<body style="margin:24px;background-color:{GROUND};color:{INK};font-family:{SANS};">\n'
-        f'<main>\n<h1 style="font-size:20px;">{escape(figure.title)}</h1>\n{figure.html}\n{twin}\n</main>\n</body>\n</html>\n'
+        f'<main>\n<h1 style="font-size:20px;">{escape(figure.title)}</h1>\n{figure.html}\n{twin}\n'
+        "</main>\n</body>\n</html>\n"
     )

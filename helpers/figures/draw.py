@@ -54,12 +54,14 @@ class Svg:
     def rect(self, x, y, w, h, *, fill, line="none", width=1.0, radius=0.0, dash="", css="") -> None:
         more = f' rx="{num(radius)}"' if radius else ""
         self.parts.append(
-            f'<rect x="{num(x)}" y="{num(y)}" width="{num(w)}" height="{num(h)}"{more}{paint(fill, line, width, dash, css)}/>'
+            f'<rect x="{num(x)}" y="{num(y)}" width="{num(w)}" height="{num(h)}"{more}'
+            f"{paint(fill, line, width, dash, css)}/>"
         )
 
     def ellipse(self, cx, cy, rx, ry, *, fill, line, width=1.2, dash="", css="") -> None:
         self.parts.append(
-            f'<ellipse cx="{num(cx)}" cy="{num(cy)}" rx="{num(rx)}" ry="{num(ry)}"{paint(fill, line, width, dash, css)}/>'
+            f'<ellipse cx="{num(cx)}" cy="{num(cy)}" rx="{num(rx)}" ry="{num(ry)}"'
+            f"{paint(fill, line, width, dash, css)}/>"
         )
 
     def path(self, d: str, *, fill="none", line="none", width=1.0, dash="", css="") -> None:
@@ -81,7 +83,8 @@ class Svg:
             d += "C" + " ".join(f"{num(x)} {num(y)}" for x, y in points[i : i + 3])
         self.path(d, line=line, width=width, dash=dash, css=css)
         self.path(
-            f"M{num(x2)} {num(y2)}L{num(bx - uy * half)} {num(by + ux * half)}L{num(bx + uy * half)} {num(by - ux * half)}Z",
+            f"M{num(x2)} {num(y2)}L{num(bx - uy * half)} {num(by + ux * half)}"
+            f"L{num(bx + uy * half)} {num(by - ux * half)}Z",
             fill=line,
             css=css,
         )

@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from helpers.data import Graph, Node, Recording, SavedTensor, TensorInfo, state_at
+from helpers.data import Graph, Node, Recording, TensorInfo, state_at
 
 from . import layout, ledger, text, why
 from .bundle import Figure, figure_of
@@ -204,8 +204,8 @@ def twin_of(view: View, folding: Folding) -> str:
         numbers = [view.number[n] for n in block.members[0]]
         feeds = ", each feeding the next" if block.chained else ""
         lines.append(
-            f"Folded: [{min(numbers)}] to [{max(numbers)}] stand for {block.count:,} times the same: {block.label}{feeds}; "
-            f"together they keep {text.exact(block_bytes(view, block.members))}."
+            f"Folded: [{min(numbers)}] to [{max(numbers)}] stand for {block.count:,} times the same: "
+            f"{block.label}{feeds}; together they keep {text.exact(block_bytes(view, block.members))}."
         )
     for n in folding.drawn:
         node = recording.nodes[n]
@@ -385,8 +385,10 @@ def build(view: View, folding: Folding) -> Scene:
     for (tail, head, out), outputs in links.items():
         arrows.append(layout.Arrow(tail, head, out))
         many = len(nodes[items[tail].node].outputs) > 1 and out is None
-        labels.append(output_label(outputs) if many else f"×{len(outputs):,}" if len(outputs) > 2 else "")
-    rank = layout.ranks_of(len(operations), pairs)
+        same_block = folding.block_of.get(items[tail].node) == folding.block_of.get(items[head].node) is not None
+        count = len(outputs) if not same_block else 1
+        labels.append(output_label(outputs) if many else f"×{count:,}" if count > 2 else "")
+    rank = late_ranks(len(operations), pairs)
     for leaf in folding.drawn:
         if nodes[leaf].leaf:
             for k, group in enumerate(leaf_groups([item_of[u] for u in leaf_users.get(leaf, ())], rank)):
@@ -429,11 +431,28 @@ def output_label(outputs: Sequence[int]) -> str:
     return f"{len(different):,} outputs"
 
 
+def late_ranks(count: int, pairs: Sequence[tuple[int, int]]) -> list[int]:
+    """Ranks of operations, those that only leaves feed just above their first user: there a leaf's box would stand."""
+    rank = layout.ranks_of(count, pairs)
+    users: dict[int, list[int]] = {}
+    feeding: dict[int, list[int]] = {}
+    for tail, head in pairs:
+        users.setdefault(tail, []).append(head)
+        feeding.setdefault(head, []).append(tail)
+    rooted = [False] * count  # fed by leaves alone, through operations with one user
+    for i in range(count):  # in forward order
+        rooted[i] = len(set(users.get(i, ()))) == 1 and all(rooted[j] for j in feeding.get(i, ()))
+    for i in range(count - 1, -1, -1):
+        if rooted[i]:
+            rank[i] = rank[users[i][0]] - 1
+    return rank
+
+
 def leaf_groups(users: list[int], rank: Sequence[int]) -> list[list[int]]:
-    """A leaf's users, parted into groups that one box can reach by short arrows. A leaf without users: one empty group."""
+    """A leaf's users, parted into groups that one box can reach by short arrows; one empty group where it has none."""
     groups: list[list[int]] = []
     for user in sorted(users, key=lambda u: (rank[u], u)):
-        if groups and len(groups[-1]) < 4 and rank[user] - rank[groups[-1][0]] <= _FAR:
+        if groups and len(groups[-1]) < 6 and rank[user] - rank[groups[-1][0]] <= _FAR:
             groups[-1].append(user)
         else:
             groups.append([user])
@@ -457,7 +476,7 @@ def plain_inputs(view: View, node: Node) -> list[str]:
 def operation_item(view: View, folding: Folding, node: Node, outs: tuple[int, ...], roomy: bool) -> Item:
     lines = [Words(text.short(text.operation(text.quoted(node.name).strip('"')), 26), 13, bold=True)]
     if node.names:
-        lines.append(Words("→ " + text.short(text.names(node.names), 26), 11, bold=True))
+        lines.append(Words("→ " + text.short(", ".join(map(text.quoted, node.names)), 26), 11, bold=True))
     if len(node.outputs) == 1:
         lines.append(Words(text.tensor(node.outputs[0]), 11))
     elif node.outputs:
@@ -466,6 +485,9 @@ def operation_item(view: View, folding: Folding, node: Node, outs: tuple[int, ..
     block = folding.block_of.get(node.id)
     if where:
         lines.append(Words(text.short(where, 28), 10, soft=True))
+    inside = module_words(folding, node)
+    if inside:
+        lines.append(Words(text.short(inside, 28), 10, soft=True))
     if node.kind == "custom":
         lines.append(Words("custom Function", 10, soft=True))
     elif node.kind == "edge":
@@ -498,18 +520,30 @@ def operation_item(view: View, folding: Folding, node: Node, outs: tuple[int, ..
     return item
 
 
+def module_words(folding: Folding, node: Node) -> str:
+    """A node's module, as far as its block's frame does not say it."""
+    block = folding.block_of.get(node.id)
+    if not node.module:
+        return ""
+    home = folding.blocks[block].home if block is not None else ""
+    if home and (node.module + ".").startswith(home + "."):
+        rest = node.module[len(home) + 1 :]
+        return f"in {text.quoted(rest)}" if rest else ""
+    return f"in {text.quoted(node.module)}"
+
+
 def ellipse(rows: list[ledger.Row], times: int) -> Ellipse:
     row = rows[0]
     saved = row.saved
     names = text.names(saved.names)
     role = " and ".join(r.formal for r in rows)
     if not names:
-        names = "its output" if saved.output else role
+        names = "its output" if saved.output else f"input {role}" if saved.argument.isidentifier() else role
     lines = [Words(text.short(names, 24), 11.5, bold=True)]
     if len(rows) > 1:
         lines.append(Words(f"kept {len(rows)} times", 10, soft=True))
     lines.append(Words(text.tensor(TensorInfo(saved.shape, saved.dtype, saved.device)), 10.5))
-    again = row.first is not None and row.first.node != row.node.id
+    again = row.first is not None and row.first.node != row.node.id and not row.alive
     state = "again" if again and row.state == "live" else row.state
     if row.state == "released":
         lines.append(Words("released", 10.5, italic=True))
@@ -517,10 +551,10 @@ def ellipse(rows: list[ledger.Row], times: int) -> Ellipse:
         lines.append(Words("packed", 10.5, italic=True))
         if saved.packed:
             lines.append(Words(text.short(text.quoted(saved.packed).strip('"'), 24), 9.5))
-    elif again:
-        lines.append(Words("the same memory, again", 10, italic=True))
     elif row.alive:
         lines.append(Words(f"a {row.alive}: not counted", 10, italic=True))
+    elif again:
+        lines.append(Words("the same memory, again", 10, italic=True))
     else:
         lines.append(Words(text.exact(saved.nbytes) + (f" × {times:,}" if times > 1 else ""), 10.5))
         if row.storage_bytes not in (0, saved.nbytes):
@@ -575,24 +609,23 @@ def measure(item: Item, *, caption: bool) -> None:
     main, tall = float(math.ceil(main)), float(math.ceil(tall))
     width = main
     if item.ellipses:
-        columns = 1 if len(item.ellipses) <= 3 else 2
-        rx = max(e.rx for e in item.ellipses)
+        columns = min(len(item.ellipses), 2)
+        wide = [max(e.rx for e in item.ellipses[c::columns]) for c in range(columns)]
+        inner = 2 * sum(wide) + 8 * (columns - 1)
         cap = 14.0 if caption else 0.0
         need = REGION_PAD + cap
         rows = [item.ellipses[i : i + columns] for i in range(0, len(item.ellipses), columns)]
         for row in rows:
             ry = max(e.ry for e in row)
             for k, e in enumerate(row):
-                e.x = main + REGION_GAP + REGION_PAD + rx + k * (2 * rx + 8)
+                e.x = main + REGION_GAP + REGION_PAD + 2 * sum(wide[:k]) + 8 * k + wide[k]
                 e.y = need + ry
             need += 2 * ry + 6
         need += REGION_PAD - 6
-        inner = columns * 2 * rx + (columns - 1) * 8
-        if caption:
-            inner = max(inner, width_of(CAPTION, 9.5))
-            shift = (inner - (columns * 2 * rx + (columns - 1) * 8)) / 2
+        if caption and (more := width_of(CAPTION, 9.5) - inner) > 0:
+            inner += more
             for e in item.ellipses:
-                e.x += shift
+                e.x += more / 2
         width = math.ceil(main + REGION_GAP + 2 * REGION_PAD + inner)
         if need < tall:  # centre a low region beside a tall box
             for e in item.ellipses:
@@ -604,8 +637,7 @@ def measure(item: Item, *, caption: bool) -> None:
 def frames_of(
     view: View, folding: Folding, items: Sequence[Item], arrows: Sequence[layout.Arrow]
 ) -> tuple[list[layout.Frame], list[str]]:
-    """Frames around folded blocks, and, in pictures that stay small, around modules."""
-    nodes = view.recording.nodes
+    """Frames around folded blocks, each with its label."""
     groups: dict[str, list[int]] = {}
     if folding.blocks:
         label = {}
@@ -617,10 +649,6 @@ def frames_of(
             b = folding.block_of.get(item.node) if item.node is not None else None
             if b is not None:
                 groups.setdefault(label[b], []).append(i)
-    elif len(items) <= 60:
-        for i, item in enumerate(items):
-            if item.node is not None and nodes[item.node].module:
-                groups.setdefault(text.short(text.quoted(nodes[item.node].module), 40), []).append(i)
     home = {i: name for name, members in groups.items() for i in members}
     users: dict[int, list[int]] = {}
     for arrow in arrows:
@@ -644,9 +672,9 @@ def draw(view: View, scene: Scene) -> str:
     plan = layout.arrange([i.box for i in scene.items], scene.arrows, scene.frames)
     head = [title_of(view), f"{counts_of(view)} · {ledger.heading(all_rows(view))}", *flags_of(view)]
     legend = legend_of(scene)
-    width = max(plan.width + 2 * MARGIN, 460.0)
+    width = max(plan.width + 2 * MARGIN, 600.0)
     size = 12.0
-    limit = int((width - 2 * MARGIN) / (size * 0.6))
+    limit = int((width - 2 * MARGIN) / (size * 0.52))
     svg = Svg()
     y = 28.0
     for i, sentence in enumerate(head):
@@ -665,8 +693,10 @@ def draw(view: View, scene: Scene) -> str:
                 x, fy, w, h, fill=GRAPH["module"].fill, line=GRAPH["module"].line, dash="2 3", radius=8, css="frame"
             )
             svg.text(x + 10, fy + 17, label, size=10.5, mono=False, fill=GRAPH["module"].text)
+    labelled: dict[int, int] = {}
     for arrow, curve, label in zip(scene.arrows, plan.arrows, scene.labels, strict=True):
-        draw_arrow(svg, scene, arrow, list(curve), label)
+        labelled[arrow.head] = labelled.get(arrow.head, -1) + bool(label)
+        draw_arrow(svg, scene, arrow, list(curve), label, labelled[arrow.head])
     for item, (x, iy) in zip(scene.items, plan.corners, strict=True):
         draw_item(svg, view, item, x, iy, caption=scene.caption)
     svg.parts.append("</g>")
@@ -675,20 +705,20 @@ def draw(view: View, scene: Scene) -> str:
     return svg.finish(width, bottom, title_of(view))
 
 
-def draw_arrow(svg: Svg, scene: Scene, arrow: layout.Arrow, curve: list[layout.Point], label: str) -> None:
+def draw_arrow(svg: Svg, scene: Scene, arrow: layout.Arrow, curve: list[layout.Point], label: str, above: int) -> None:
+    """An arrow, and its label beside its head; `above`: how many labels stand there already."""
     plain = scene.items[arrow.tail].kind == "none"
     pruned = "pruned" in (scene.items[arrow.tail].kind, scene.items[arrow.head].kind)
     colour = FAINT if plain or pruned else SOFT
     svg.arrow(curve, line=colour, dash="3 3" if plain or pruned else "", css="edge")
     if label:
         x, y = curve[-1]
-        svg.text(x + 7, y - 7, label, size=9.5, fill=SOFT)
+        svg.text(x + 7, y - 6 - 11 * above, label, size=9.5, fill=SOFT)
 
 
 def draw_item(svg: Svg, view: View, item: Item, x: float, y: float, *, caption: bool) -> None:
     paint = GRAPH[item.kind]
     box = item.box
-    number = view.number.get(item.node) if item.node is not None else None
     svg.open(f"item {item.kind}", item.title, node=item.node)
     dash = "4 3" if item.kind in ("pruned", "none") or item.again else ""
     round_ = 14.0 if item.kind == "none" else 3.0 if item.kind in ("leaf", "parameter") else 7.0
@@ -719,8 +749,6 @@ def draw_item(svg: Svg, view: View, item: Item, x: float, y: float, *, caption: 
                 svg.line(cx, base, cx, y + box.height, line=FRAME)
             svg.text(cx + w / 2, base + 11.5, f"out {out}", size=9.5, fill=SOFT, anchor="middle")
             cx += w
-    if number is not None and item.kind != "none":
-        pass
     if item.ellipses:
         draw_region(svg, item, x, y, caption=caption)
     svg.close()
@@ -943,7 +971,3 @@ def draw_summary(view: View, lines: Sequence[Line], lead: str, total: int) -> st
     svg.text(400, y + 8, f"{sum(x.tensors for x in lines):,}", size=11.5, bold=True, anchor="end")
     svg.text(412, y + 8, text.both(total), size=11.5, bold=True)
     return svg.finish(width, y + 26, title_of(view))
-
-
-def saved_of(recording: Recording, node: Node) -> list[SavedTensor]:
-    return [recording.saved[s] for s in node.saved]

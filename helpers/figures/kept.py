@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from helpers.data import Recording, TensorInfo, kept_moment, live_storages
 
 from . import ledger, text
-from .bundle import MONO, Figure, escape, paragraph
+from .bundle import INSET, MONO, Figure, escape, paragraph
 from .ledger import Row
 from .palette import FRAME, GROUND, INK, SOFT
 
@@ -88,6 +88,7 @@ def kept_figure(recording: Recording, moment: int | None = None) -> KeptFigure:
     body += fold_table(folds, total) if folds else row_table(recording, rows, total)
     for sentence in (*after, *recording.notes):
         body += f'<p style="margin:8px 0 0 0;color:{SOFT};font-size:13px;">{escape(sentence)}</p>'
+    body = f'<div style="{INSET}">{body}</div>'
     alt = f"Table. {heading}."
     return KeptFigure(
         title="Kept for backward",
@@ -208,18 +209,21 @@ def fold_lines(folds: tuple[Folded, ...]) -> list[str]:
 
 # ---------------------------------------------------------------------------------------------------------------- HTML
 
-_CELL = f"background-color:{GROUND};color:{INK};border-bottom:1px solid {FRAME};padding:4px 12px 4px 4px;vertical-align:top;"
+CELL = (
+    f"background-color:{GROUND};color:{INK};border-bottom:1px solid {FRAME};"
+    "padding:4px 14px 4px 0;vertical-align:top;max-width:none;"
+)
 
 
 def td(content: str, *, right: bool = False, mono: bool = False, soft: bool = False, colour: str = "") -> str:
-    style = _CELL + f"text-align:{'right' if right else 'left'};"
+    style = CELL + f"text-align:{'right' if right else 'left'};"
     style += f"font-family:{MONO};white-space:nowrap;" if mono else ""
     style += f"color:{SOFT};" if soft else f"color:{colour};" if colour else ""
     return f'<td style="{style}">{escape(content)}</td>'
 
 
 def th(content: str, *, scope: str, right: bool = False, mono: bool = False) -> str:
-    style = _CELL + f"text-align:{'right' if right else 'left'};font-weight:bold;"
+    style = CELL + f"text-align:{'right' if right else 'left'};font-weight:bold;"
     style += f"font-family:{MONO};white-space:nowrap;" if mono else f"color:{SOFT};"
     return f'<th scope="{scope}" style="{style}">{escape(content)}</th>'
 
@@ -229,7 +233,7 @@ def table(caption: str, head: list[tuple[str, bool]], rows: list[str]) -> str:
     columns = "".join(th(words, scope="col", right=right) for words, right in head)
     return (
         f'<table style="border-collapse:collapse;font-size:12px;background-color:{GROUND};color:{INK};margin:0;">'
-        f'<caption style="text-align:left;color:{SOFT};padding:0 0 4px 4px;caption-side:top;">{escape(caption)}</caption>'
+        f'<caption style="text-align:left;color:{SOFT};padding:0 0 4px 0;caption-side:top;">{escape(caption)}</caption>'
         f"<thead><tr>{columns}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
     )
 

@@ -17,7 +17,7 @@ import subprocess
 import sys
 import sysconfig
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 
 Point = tuple[float, float]
@@ -72,7 +72,8 @@ BUDGET = 5.0
 #: More boxes than this are not given to our own layout's crossing reduction.
 _SWEEP_LIMIT = 2_000
 _ENOUGH_FOR_ORDER = 4  # sweeps
-RANK_GAP, BOX_GAP = 34.0, 22.0
+RANK_GAP, BOX_GAP = 40.0, 24.0
+_RELAX_LIMIT = 400  # boxes up to which arrows are made plainer where they can be
 
 
 def arrange(
@@ -85,7 +86,7 @@ def arrange(
         found = run_program(command, dot_text(boxes, arrows, frames), budget)
         if found is not None:
             try:
-                return read_layout(found, boxes, arrows, frames, name)
+                return relaxed(read_layout(found, boxes, arrows, frames, name), boxes, frames)
             except (KeyError, ValueError, IndexError, TypeError):
                 continue  # a program of another kind under that name: the next one, or our own
     return own_layout(boxes, arrows, frames)
@@ -119,7 +120,7 @@ def programs() -> tuple[tuple[str, tuple[str, ...]], ...]:
 
 
 def embedded_program() -> str | None:
-    """The program of the graphviz-pure package: beside this Python first, since a virtual environment may be inactive."""
+    """The program of the graphviz-pure package: beside this Python first, as its environment may not be active."""
     name = "graphviz-pure.exe" if os.name == "nt" else "graphviz-pure"
     places = [os.path.dirname(sys.executable), sysconfig.get_path("scripts")]
     try:
@@ -247,6 +248,39 @@ def read_layout(
     return Layout(round(width, 1), round(height, 1), tuple(corners), tuple(curves), tuple(found), program)
 
 
+def relaxed(plan: Layout, boxes: Sequence[Box], frames: Sequence[Frame]) -> Layout:
+    """The plan with each arrow as one plain curve where that meets no box and no frame's label."""
+    if len(boxes) > _RELAX_LIMIT:
+        return plan
+    walls = [
+        (x - 3, y + 0.5, x + b.width + 3, y + b.height - 0.5) for (x, y), b in zip(plan.corners, boxes, strict=True)
+    ]
+    for place, frame in zip(plan.frames, frames, strict=True):
+        if place:
+            walls.append((place[0], place[1] + 2, place[0] + 14 + frame.label_width, place[1] + 24))
+    curves = []
+    for curve in plan.arrows:
+        (x1, y1), (x2, y2) = curve[0], curve[-1]
+        plain = smooth([(x1, y1), (x2, y2)])
+        curves.append(plain if y2 - y1 >= 16 and clear(plain, walls) else curve)
+    return replace(plan, arrows=tuple(curves))
+
+
+def clear(curve: Sequence[Point], walls: Sequence[tuple[float, float, float, float]]) -> bool:
+    """Whether a single cubic meets none of the walls."""
+    (x1, y1), (x2, y2), (x3, y3), (x4, y4) = curve
+    left, right, top, bottom = min(x1, x4), max(x1, x4), y1, y4
+    near = [w for w in walls if w[0] < right + 1 and w[2] > left - 1 and w[1] < bottom and w[3] > top]
+    steps = max(12, int(y4 - y1) // 4)
+    for i in range(1, steps if near else 0):
+        t = i / steps
+        a, b, c, d = (1 - t) ** 3, 3 * t * (1 - t) ** 2, 3 * t * t * (1 - t), t**3
+        x, y = a * x1 + b * x2 + c * x3 + d * x4, a * y1 + b * y2 + c * y3 + d * y4
+        if any(w[0] < x < w[2] and w[1] < y < w[3] for w in near):
+            return False
+    return True
+
+
 # ---------------------------------------------------------------------------------------------- our own plain layout
 
 
@@ -301,7 +335,7 @@ def own_layout(boxes: Sequence[Box], arrows: Sequence[Arrow], frames: Sequence[F
     for tail, head in pairs:
         outgoing.setdefault(tail, []).append(head)
     for i in range(len(boxes)):  # a box that only feeds others stands just above them
-        if i in outgoing and all(head != i for _, head in pairs[:0]) and rank[i] == 0:
+        if i in outgoing and rank[i] == 0:
             below = [rank[j] for j in outgoing[i] if rank[j] > 0]
             if below:
                 rank[i] = min(below) - 1

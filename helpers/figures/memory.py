@@ -101,22 +101,22 @@ def what_is(recording: Recording, s: int) -> str:
 
 
 def what_ran(recording: Recording, moment: int) -> str:
-    """ "mm on line 6": the event after which a moment is."""
+    """ "mm ran on line 6": the event after which a moment is."""
     if moment < 0:
-        return "before the first event"
+        return "it began"
     event = recording.events[moment]
     where = text.line(recording, event.place)
-    return event_words(event) + (f", {where}" if where else "")
+    return event_words(event) + (f" on {where}" if where else "")
 
 
 def event_words(event: MemoryEvent) -> str:
     op = text.quoted(text.forward_operation(event.op)) if event.op else ""
     if event.kind == "op":
-        return op or "an operation"
+        return f"{op or 'an operation'} ran"
     words = {
         "free": "memory no longer referred to was freed",
         "enter": "a backward pass began",
-        "run": f"{op} had run in backward",
+        "run": f"{op} ran in backward",
         "accumulate": "a gradient arrived at its leaf",
         "release": f"{op or 'a graph'} released what it kept",
         "leave": "a backward pass ended",
@@ -128,9 +128,8 @@ def event_words(event: MemoryEvent) -> str:
 
 
 def peak_sentence(recording: Recording, line: Timeline) -> str:
-    return f"Peak: {text.exact(max(line.totals))} after event {line.peak + 1} of {len(recording.events)}: " + what_ran(
-        recording, line.peak
-    )
+    when = f"at event {line.peak + 1} of {len(recording.events)}" if line.peak >= 0 else "before the first event"
+    return f"Peak: {text.exact(max(line.totals))}, {when}: {what_ran(recording, line.peak)}"
 
 
 def parts_words(row: Sequence[int]) -> str:
@@ -213,19 +212,22 @@ def ticks(top: int) -> list[int]:
     return list(range(0, top + step, step))[:7]
 
 
+def tick_words(mark: int, top: int) -> str:
+    """A round value in the unit of the axis's top: "15 kB", "2.5 GB"."""
+    size, unit = 1, "B"
+    for larger in ("kB", "MB", "GB", "TB"):
+        if top < 1000 * size:
+            break
+        size, unit = size * 1000, larger
+    return f"{mark / size:g} {unit}"
+
+
 def draw(recording: Recording, line: Timeline, runs: Sequence[Phase], parts: Sequence[Part]) -> str:
     svg = Svg()
     totals = line.totals
     peak = max(totals)
     svg.text(18, 28, f"Live memory, event by event: peak {text.both(peak)}", size=14, bold=True, mono=False)
-    svg.text(
-        18,
-        47,
-        f"{what_ran(recording, line.peak)[:1].upper()}{what_ran(recording, line.peak)[1:110]}",
-        size=12,
-        mono=False,
-        fill=SOFT,
-    )
+    svg.text(18, 47, text.short(f"Highest as {what_ran(recording, line.peak)}", 120), size=12, mono=False, fill=SOFT)
     marks = ticks(peak)
     scale = HEIGHT / (marks[-1] or 1)
     base = TOP + HEIGHT
@@ -240,7 +242,7 @@ def draw(recording: Recording, line: Timeline, runs: Sequence[Phase], parts: Seq
     for mark in marks:
         y = base - mark * scale
         svg.line(LEFT, y, right, y, line=FRAME)
-        svg.text(LEFT - 8, y + 4, text.human(mark), size=10.5, fill=SOFT, anchor="end")
+        svg.text(LEFT - 8, y + 4, tick_words(mark, marks[-1]), size=10.5, fill=SOFT, anchor="end")
     low = [0] * len(rows)
     for c, name in enumerate(CATEGORIES):
         high = [a + row[c] for a, row in zip(low, rows, strict=True)]

@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from helpers.data import Graph, Node, Recording
+from helpers.data import Graph, Recording
 
 from . import text
 
@@ -15,6 +15,7 @@ from . import text
 LEAST_REPEATS = 3
 #: Starts of a repetition that are tried at each place: enough for a layer in which one operation occurs that often.
 _CANDIDATES = 24
+_MOST_SHIFTS = 200
 
 
 def forward_order(recording: Recording, graph: Graph) -> list[int]:
@@ -57,11 +58,12 @@ def forward_order(recording: Recording, graph: Graph) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Operations that repeat: `members[k]` are the k-th repetition's nodes, aligned with `members[0]`, which is drawn."""
+    """Operations that repeat: `members[k]` are the k-th repetition's, in the order of `members[0]`, which is drawn."""
 
     members: tuple[tuple[int, ...], ...]
     label: str  # "layers.0 … layers.11", "the same 18 operations"
     chained: bool  # each repetition feeds the next
+    home: str = ""  # the module that makes up members[0], where one does
 
     @property
     def count(self) -> int:
@@ -149,14 +151,15 @@ def repeats(recording: Recording, operations: Sequence[int]) -> list[Block]:
             i += 1
             continue
         period = best[1]
-        start = i + aligned_shift(recording, operations, i, period, slack)
+        start = i + aligned_shift(recording, operations, index, i, period, slack)
         count = (i + slack - start) // period
         members = [tuple(operations[start + k * period : start + (k + 1) * period]) for k in range(count)]
         members, chained = consistent(recording, members, index)
         if len(members) < LEAST_REPEATS or (period == 1 and len(members) < 2 * LEAST_REPEATS):
             i += 1
             continue
-        blocks.append(Block(tuple(members), label_of(recording, members), chained))
+        label, home = label_of(recording, members)
+        blocks.append(Block(tuple(members), label, chained, home))
         i = start + period * len(members)
     return blocks
 
@@ -182,17 +185,28 @@ def signature(recording: Recording, n: int) -> tuple:
     return (node.name, node.kind, node.outputs, saved, edges, re.sub(r"\d+", "#", node.module))
 
 
-def aligned_shift(recording: Recording, operations: Sequence[int], i: int, period: int, slack: int) -> int:
-    """How far to move a run's start so that its first block spans as few modules' numbers as may be."""
-    room = slack % period
-    if not room:
-        return 0
-    keys = [tuple(re.findall(r"\d+", recording.nodes[n].module)[:1]) for n in operations[i : i + room + period]]
-    best, best_shift = len(set(keys[:period])), 0
-    for shift in range(1, room + 1):
-        different = len(set(keys[shift : shift + period]))
-        if different < best:
-            best, best_shift = different, shift
+def aligned_shift(
+    recording: Recording, operations: Sequence[int], index: dict[int, int], i: int, period: int, slack: int
+) -> int:
+    """How far to move a run's start: to where a block spans fewest modules' numbers and fewest values pass between.
+
+    Among equals the last, since there the run ends where the learner's loop does.
+    """
+    best: tuple[int, int] | None = None
+    best_shift = 0
+    for shift in range(min(slack % period, _MOST_SHIFTS) + 1):
+        start = i + shift
+        numbers = {tuple(re.findall(r"\d+", recording.nodes[n].module)[:1]) for n in operations[start : start + period]}
+        second = start + period
+        passing = {
+            e.node
+            for n in operations[second : second + period]
+            for e in recording.nodes[n].edges
+            if e.node in index and start <= index[e.node] < second
+        }
+        score = (len(numbers), len(passing))
+        if best is None or score <= best:
+            best, best_shift = score, shift
     return best_shift
 
 
@@ -226,7 +240,7 @@ def consistent(
     return members, chained
 
 
-def label_of(recording: Recording, members: Sequence[Sequence[int]]) -> str:
+def label_of(recording: Recording, members: Sequence[Sequence[int]]) -> tuple[str, str]:
     """Blocks by their module's numbers where one module makes up each, else by how many operations they have."""
 
     def module(member: Sequence[int]) -> str:
@@ -243,10 +257,6 @@ def label_of(recording: Recording, members: Sequence[Sequence[int]]) -> str:
 
     first, last = module(members[0]), module(members[-1])
     if first and last and first != last:
-        return f"{text.quoted(first)} … {text.quoted(last)}"
+        return f"{text.quoted(first)} … {text.quoted(last)}", first
     n = len(members[0])
-    return "the same operation" if n == 1 else f"the same {n:,} operations"
-
-
-def operation_nodes(recording: Recording, ordered: Sequence[int]) -> list[Node]:
-    return [recording.nodes[n] for n in ordered if not recording.nodes[n].leaf]
+    return "the same operation" if n == 1 else f"the same {n:,} operations", ""

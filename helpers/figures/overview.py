@@ -1,4 +1,4 @@
-"""A recording at a glance: the code with what each line did, the graph, the ledger, the memory. One bundle, one twin."""
+"""A recording at a glance: the code and what each line did, the graph, the ledger, the memory. One bundle, one twin."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from helpers.data import MemoryEvent, Recording
 
 from . import text
-from .bundle import MONO, Figure, escape, joined, paragraph
+from .bundle import INSET, MONO, Figure, escape, joined, paragraph
 from .graph import graph_figure
-from .kept import kept_figure, table, td
+from .kept import CELL, kept_figure, table, td
 from .memory import memory_figure
-from .palette import ALERT, SOFT
+from .palette import ALERT
 
 #: Lines of code shown at each end of a longer block.
 MOST_LINES = 60
@@ -63,7 +63,7 @@ def error_words(recording: Recording) -> str:
 
 
 def code_lines(recording: Recording) -> list[CodeLine]:
-    """Lines of the recorded block. Bytes allocated and freed by each line's operations; bytes that became kept there."""
+    """Lines of the recorded block, with the bytes that each allocated, freed, and had kept for backward."""
     if recording.cell is None:
         return []
     source = recording.sources[recording.cell]
@@ -134,15 +134,14 @@ def code_figure(lines: list[CodeLine]) -> Figure | None:
             continue
         notes = notes_of(line)
         code = "".join(c if c.isprintable() else " " for c in line.code)
-        twin.append(
-            f"  {line.number:>4}  {code.ljust(min(width, 70)) if notes else code}{'  # ' + notes if notes else ''}".rstrip()
-        )
+        padded = f"{code.ljust(min(width, 70))}  # {notes}" if notes else code
+        twin.append(f"  {line.number:>4}  {padded}".rstrip())
         rows.append(
             f"<tr>{td(str(line.number), right=True, mono=True, soft=True)}"
             f"{code_cell(line.code)}{td(notes, colour=ALERT if line.error else '', soft=not line.error)}</tr>"
         )
     head = [("line", True), ("code", False), ("what it did to memory", False)]
-    body = table("The code that ran", head, rows)
+    body = f'<div style="{INSET}">{table("The code that ran", head, rows)}</div>'
     return Figure(
         title="The code that ran",
         text="\n".join(twin),
@@ -157,7 +156,4 @@ def code_cell(code: str) -> str:
     clean = escape(code.replace("\t", "    ")).replace("  ", "\u00a0 ").replace("\u00a0  ", "\u00a0 \u00a0")
     if clean.startswith(" "):
         clean = "\u00a0" + clean[1:]
-    return f'<td style="font-family:{MONO};text-align:left;white-space:pre;padding:2px 16px 2px 4px;background-color:#ffffff;color:#1f2328;vertical-align:top;">{clean}</td>'
-
-
-_ = SOFT
+    return f'<td style="{CELL}font-family:{MONO};text-align:left;white-space:pre;">{clean}</td>'

@@ -28,11 +28,11 @@ def human(n: int) -> str:
     """Bytes in decimal units (GB is 1e9), to three digits: 8192 → "8.19 kB". Below 1,000: exact."""
     if abs(n) < 1000:
         return f"{n} B"
-    value = float(n)
-    for unit in ("kB", "MB", "GB", "TB"):
-        value /= 1000
+    value, unit = n / 1000, "kB"
+    for larger in ("MB", "GB", "TB"):
         if abs(value) < 999.5:
             break
+        value, unit = value / 1000, larger
     digits = 2 if abs(value) < 9.995 else 1 if abs(value) < 99.95 else 0
     return f"{value:.{digits}f} {unit}"
 
@@ -142,7 +142,7 @@ def aligned(rows: Sequence[Sequence[str]], *, indent: str = "  ", right: frozens
 
 
 def short(text: str, limit: int) -> str:
-    """A text cut in its middle to `limit` characters, the cut shown by an ellipsis; figures give the whole elsewhere."""
+    """A text cut in its middle to `limit` characters, shown by an ellipsis; figures give the whole elsewhere."""
     if len(text) <= limit:
         return text
     head = (limit - 1) * 2 // 3

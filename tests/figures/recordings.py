@@ -105,14 +105,15 @@ class Tape:
         op = aten or "aten." + name.removesuffix("Backward0").lower()
         made = []
         if view is None:
-            for _ in range(outputs):
+            for i in range(outputs):
+                mine = names if outputs == 1 else names[i : i + 1]
                 made.append(
                     self.storage(
-                        numel(shape) * SIZES[dtype], "other", names=names, shape=shape, dtype=dtype, op=op, place=place
+                        numel(shape) * SIZES[dtype], "other", names=mine, shape=shape, dtype=dtype, op=op, place=place
                     )
                 )
         results = [
-            Value(view.storage if view else made[i], shape, dtype, n, i, names[0] if names else "")
+            Value(view.storage if view else made[i], shape, dtype, n, i, names[i] if i < len(names) else "")
             for i in range(outputs)
         ]
         kept, ids, moved = [], [], []
@@ -215,7 +216,9 @@ class Tape:
                 self.event("error", "backward", place=node.place, op=node.name, node=n, graph=g, note=error)
                 return
             self.event("run", "backward", place=node.place, op=node.name, node=n, graph=g, module=node.module)
-            if not retain and any(self.saved[s].released is None and self.saved[s].kept is not None for s in node.saved):
+            if not retain and any(
+                self.saved[s].released is None and self.saved[s].kept is not None for s in node.saved
+            ):
                 at = len(self.events)
                 mine = [s for s in node.saved if self.saved[s].kept is not None and self.saved[s].released is None]
                 for s in mine:
@@ -279,7 +282,9 @@ class Tape:
 
 
 def product() -> Recording:
-    t = Tape("x = torch.randn(2, 3, requires_grad=True)\ny = torch.randn(2, 3, requires_grad=True)\nz = x * y\nz.sum().backward()")
+    t = Tape(
+        "x = torch.randn(2, 3, requires_grad=True)\ny = torch.randn(2, 3, requires_grad=True)\nz = x * y\nz.sum().backward()"
+    )
     x, y = t.tensor("x", (2, 3), grad=True), t.tensor("y", (2, 3), grad=True)
     z = t.op("MulBackward0", [x, y], (2, 3), saved=[("self", x), ("other", y)], line=3, names=("z",))
     total = t.op("SumBackward0", [z], (), line=4)
@@ -333,7 +338,14 @@ def trunk() -> Recording:
 def retained() -> Recording:
     t = Tape("z = x * w\nz.backward(retain_graph=True)\nz.backward()")
     x, w = t.tensor("x", ()), t.tensor("w", (), grad=True)
-    z = t.op("MulBackward0", [x, w], (), saved=[("self", x), dict(argument="other", state="never saved")], line=1, names=("z",))
+    z = t.op(
+        "MulBackward0",
+        [x, w],
+        (),
+        saved=[("self", x), dict(argument="other", state="never saved")],
+        line=1,
+        names=("z",),
+    )
     t.backward(z, line=2, retain=True)
     t.backward(z, line=3)
     return t.done()
@@ -345,7 +357,14 @@ def fan_out(n: int = 4) -> Recording:
     y = t.op("ExpBackward0", [x], (16,), saved=[("result", "output")], line=1, names=("y",))
     total = None
     for i in range(n):
-        part = t.op("MulBackward0", [y, None], (16,), saved=[dict(argument="other", value=None, scalar=str(i))], line=2, scalars=[("other", str(i))])
+        part = t.op(
+            "MulBackward0",
+            [y, None],
+            (16,),
+            saved=[dict(argument="other", value=None, scalar=str(i))],
+            line=2,
+            scalars=[("other", str(i))],
+        )
         total = part if total is None else t.op("AddBackward0", [total, part], (16,), line=2)
     t.backward(t.op("SumBackward0", [total], (), line=3), line=3)
     return t.done()
@@ -365,7 +384,9 @@ def mixed(n: int = 600) -> Recording:
     t = Tape("y = f(x)")
     x = t.tensor("x", (8,), grad=True)
     for i in range(n):
-        name, argument = [("SinBackward0", "self"), ("ExpBackward0", "result"), ("TanhBackward0", "result")][(i * i + i // 7) % 3]
+        name, argument = [("SinBackward0", "self"), ("ExpBackward0", "result"), ("TanhBackward0", "result")][
+            (i * i + i // 7) % 3
+        ]
         x = t.op(name, [x], (8 + i,), saved=[(argument, x if argument == "self" else "output")], line=1)
     t.capture(x)
     return t.done()
@@ -394,7 +415,15 @@ def transformer(blocks: int = 12, h: int = 16, tokens: int = 8) -> Recording:
         x = t.op("AddBackward0", [x, d], (tokens, h), line=1, module=name)
         t.drop(d, line=1)
     wt = t.op("TBackward0", [table], (h, 100), line=1, view=table, module="head")
-    out = t.op("MmBackward0", [x, wt], (tokens, 100), saved=[("self", x), ("mat2", table)], line=1, module="head", names=("out",))
+    out = t.op(
+        "MmBackward0",
+        [x, wt],
+        (tokens, 100),
+        saved=[("self", x), ("mat2", table)],
+        line=1,
+        module="head",
+        names=("out",),
+    )
     loss = t.op("MeanBackward0", [out], (), line=2, names=("loss",))
     t.backward(loss, line=3)
     return t.done()
@@ -412,7 +441,13 @@ def lstm(steps: int = 160, h: int = 8) -> Recording:
         ti = t.op("TBackward0", [wi], (h, 4 * h), line=2, view=wi)
         a = t.op("AddmmBackward0", [bi, cut[i], ti], (4 * h,), saved=[("mat1", cut[i]), ("mat2", wi)], line=2)
         th = t.op("TBackward0", [wh], (h, 4 * h), line=2, view=wh)
-        b = t.op("AddmmBackward0", [bh, state, th], (4 * h,), saved=[("mat2", wh)] + ([("mat1", state)] if state else []), line=2)
+        b = t.op(
+            "AddmmBackward0",
+            [bh, state, th],
+            (4 * h,),
+            saved=[("mat2", wh)] + ([("mat1", state)] if state else []),
+            line=2,
+        )
         s = t.op("AddBackward0", [a, b], (4 * h,), line=2)
         gates = t.op("SplitBackward0", [s], (h,), line=2, outputs=4)
         i_, f = (t.op("SigmoidBackward0", [g], (h,), saved=[("result", "output")], line=2) for g in gates[:2])
@@ -435,17 +470,65 @@ def states() -> Recording:
     stats = t.tensor("running_mean", (64,), category="buffers")
     a = t.op("SinBackward0", [x], (64, 64), saved=[dict(argument="self", value=x, state="changed in place")], line=1)
     b = t.op("MmBackward0", [a, w], (64, 64), line=1, saved=[("self", a), ("mat2", w)])
-    c = t.op("NativeBatchNormBackward0", [b, None, None], (64, 64), line=1, saved=[("input", b), ("running_mean", stats), dict(argument="weight", state="never saved")])
-    d = t.op("GeluBackward0", [c], (64, 64), line=1, saved=[dict(argument="self", packed="an int, 3", state="packed", shape=(64, 64), nbytes=16384)])
-    e = t.op("MyFnBackward", [d], (64, 64), line=1, kind="custom", saved=[dict(argument="attribute mask", value=d, shape=(64, 64)), dict(argument="saved_tensors", value=d, position=1)])
-    f = t.op("CompiledFunctionBackward", [e, None], (64, 64), line=1, kind="edge", note="hides what the operations inside it saved")
+    c = t.op(
+        "NativeBatchNormBackward0",
+        [b, None, None],
+        (64, 64),
+        line=1,
+        saved=[("input", b), ("running_mean", stats), dict(argument="weight", state="never saved")],
+    )
+    d = t.op(
+        "GeluBackward0",
+        [c],
+        (64, 64),
+        line=1,
+        saved=[dict(argument="self", packed="an int, 3", state="packed", shape=(64, 64), nbytes=16384)],
+    )
+    e = t.op(
+        "MyFnBackward",
+        [d],
+        (64, 64),
+        line=1,
+        kind="custom",
+        saved=[
+            dict(argument="attribute mask", value=d, shape=(64, 64)),
+            dict(argument="saved_tensors", value=d, position=1),
+        ],
+    )
+    f = t.op(
+        "CompiledFunctionBackward",
+        [e, None],
+        (64, 64),
+        line=1,
+        kind="edge",
+        note="hides what the operations inside it saved",
+    )
     g = t.op("SliceBackward0", [f], (2, 2), line=1, view=f)
-    u = t.op("ExpBackward0", [g], (2, 2), line=1, saved=[("result", "output"), dict(argument="self", value=g, shape=(2, 2))], names=("u",))
+    u = t.op(
+        "ExpBackward0",
+        [g],
+        (2, 2),
+        line=1,
+        saved=[("result", "output"), dict(argument="self", value=g, shape=(2, 2))],
+        names=("u",),
+    )
     t.capture(u)
     return t.done(notes=("One thing could not be seen: the compiled function.",))
 
 
-AWKWARD = ('w<1>|{x} "q" \n', "<script>alert(1)</script>", "layers.0.weight", "a  b", "ünï", "日本", "\u202eabc", "&amp;", "unnamed", "", "x' onload='")
+AWKWARD = (
+    'w<1>|{x} "q" \n',
+    "<script>alert(1)</script>",
+    "layers.0.weight",
+    "a  b",
+    "ünï",
+    "日本",
+    "\u202eabc",
+    "&amp;",
+    "unnamed",
+    "",
+    "x' onload='",
+)
 
 
 def awkward() -> Recording:
@@ -453,7 +536,16 @@ def awkward() -> Recording:
     total = None
     for k, name in enumerate(AWKWARD):
         p = t.tensor("p", (2,), parameter=k % 2 == 0, grad=True, names=(name,))
-        q = t.op("MulBackward0", [p, p], (2,), saved=[("self", p), ("other", p)], line=1, names=(name,), module=f"m.{name}", scalars=[("x<y>", 'a  "b"\n')])
+        q = t.op(
+            "MulBackward0",
+            [p, p],
+            (2,),
+            saved=[("self", p), ("other", p)],
+            line=1,
+            names=(name,),
+            module=f"m.{name}",
+            scalars=[("x<y>", 'a  "b"\n')],
+        )
         total = q if total is None else t.op("AddBackward0", [total, q], (2,), line=1)
     t.backward(t.op('My<Fn>&"Backward', [total], (), line=2, kind="custom", note="a <note>\nwith lines"), line=2)
     return t.done(notes=("A <note> on & all.",))
