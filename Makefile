@@ -15,6 +15,8 @@ PY := .venv/bin/python
 COLAB := .venv-colab/bin/python
 # Jupyter refuses to run as root unless told to; in a container one often is.
 ROOT_ARGS := $(if $(filter 0,$(shell id -u)),--allow-root)
+# The address that is printed opens the chapter; the search for language servers would only print noise after it.
+LAB := --LabApp.default_url=/lab/tree/notebooks/00_start_here.ipynb --LanguageServerManager.autodetect=False
 NBVAL := -p tools.strict_nbval --nbval --nbval-current-env --nbval-cell-timeout=120 --nbval-sanitize-with=tools/nbval-sanitize.cfg
 PYTEST := -m pytest -n 2 --dist loadfile $(NBVAL)
 
@@ -25,7 +27,7 @@ help: ## what can be made
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | while IFS='|' read -r a b; do printf '%-20s %s\n' "$$a" "$$b"; done
 
 lab: environment ## open the course in JupyterLab (PYTHON=python3.12, PIP_ARGS=..., LAB_ARGS=...)
-	@"$(PY)" -m jupyterlab $(ROOT_ARGS) $(LAB_ARGS) notebooks/00_start_here.ipynb
+	@"$(PY)" -m jupyterlab $(LAB) $(ROOT_ARGS) $(LAB_ARGS)
 
 environment: ## make .venv and install requirements.txt into it; quick when that is done
 	@"$(PYTHON)" tools/environment.py $(PIP_ARGS)

@@ -39,6 +39,9 @@ def raised(name, message):
     return new_output("error", ename=name, evalue=message, traceback=[])
 
 
+# With its text committed, only the reply tells that this was an error.
+USAGE = new_output("stream", name="stderr", text="UsageError: Line magic function `%no_such_magic` not found.\n")
+
 # What it is: (source, committed outputs, tags, what nbval must say of it: None where it passes).
 PLANTED = {
     "a value": ("1 + 1", [value("2")], [], None),
@@ -47,8 +50,8 @@ PLANTED = {
     "a semicolon": ("1 + 1;", [], [], None),
     "a semicolon and a value": ("1 + 1;", [value("2")], [], "Cell outputs differ"),
     "the last value": ("_ = 5\nx = 1\nlen(In) > 1", [value("True")], [], None),
-    "an unknown magic": ("%no_such_magic", [], [], "without a traceback: UsageError"),
-    "an unknown magic, expected": ("%no_such_magic", [], ["raises-exception"], "without a traceback: UsageError"),
+    "an unknown magic": ("%no_such_magic", [USAGE], [], "without a traceback: UsageError"),
+    "an unknown magic, expected": ("%no_such_magic", [USAGE], ["raises-exception"], "without a traceback: UsageError"),
     "a dead kernel": ("import os\nos._exit(1)", [], [], "The kernel died"),
     "an error": ("1 / 0", [], [], "caused an exception"),
     "an expected error": ("1 / 0", [raised("ZeroDivisionError", "division by zero")], ["raises-exception"], None),
@@ -88,7 +91,7 @@ def report(tmp_path_factory):
 def test_nbval_says(report, what):
     text, _ = report
     wanted = PLANTED[what][3]
-    outcome = re.search(rf"/{re.escape(what)}\.ipynb::.*? (PASSED|FAILED)", text, re.M)
+    outcome = re.search(rf"/{re.escape(what)}[.:]+ipynb::.*? (PASSED|FAILED)", text, re.M)
     assert outcome, text[-3000:]
     assert (outcome[1] == "PASSED") == (wanted is None), text
     if wanted:

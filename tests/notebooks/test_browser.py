@@ -1,0 +1,184 @@
+"""Every notebook in the real JupyterLab, in a real browser: its figures show before anything ran, all its cells run,
+and what they put out is accessible."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+
+import nbformat
+import pytest
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
+
+from tools import stamp
+from tools.notebook_rules import SVG_ADDRESS
+
+sync_api = pytest.importorskip("playwright.sync_api", reason="browser: playwright is not installed")
+axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="browser: axe is not installed")
+
+BROWSER_FLAGS = (
+    "--no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
+    "--disable-component-update --disable-sync"
+).split()
+LAB_FLAGS = (
+    "--no-browser --allow-root --ip=127.0.0.1 --port=0 --IdentityProvider.token= --ServerApp.password= "
+    "--ServerApp.disable_check_xsrf=True --LabApp.expose_app_in_browser=True --LanguageServerManager.autodetect=False"
+).split()
+SETTINGS = {
+    "apputils-extension/notification": {"fetchNews": "false"},
+    # With windowing, cells out of sight are not in the page.
+    "notebook-extension/tracker": {"windowingMode": "none"},
+}
+
+# A promise in the page has no time limit of its own.
+LIMIT = """(work, seconds, what) => Promise.race([work, new Promise((_, fail) =>
+    setTimeout(() => fail(new Error(`${what}: not within ${seconds} s`)), 1000 * seconds))])"""
+# The notebook is open and its kernel answers.
+READY = """async () => {
+    await jupyterapp.restored;
+    let panel;
+    while (!(panel = [...jupyterapp.shell.widgets('main')].find(widget => widget.sessionContext)))
+        await new Promise(resolve => setTimeout(resolve, 50));
+    await panel.context.ready;
+    await panel.sessionContext.ready;
+    await panel.sessionContext.session.kernel.info;
+    await panel.revealed;
+}"""
+RUN_ALL = "async () => await jupyterapp.commands.execute('notebook:run-all-cells')"
+CELLS = """() => [...jupyterapp.shell.widgets('main')].find(widget => widget.sessionContext).content.widgets
+    .filter(cell => cell.model.type === 'code' && cell.model.sharedModel.source.trim())
+    .map(cell => ({
+        prompt: cell.node.querySelector('.jp-InputPrompt').textContent.trim(),
+        tags: cell.model.getMetadata('tags') || [],
+        errors: cell.model.outputs.toJSON().filter(o => o.output_type === 'error').map(o => o.ename),
+    }))"""
+# Still pictures that have loaded and take room on the page.
+STILLS = """() => [...document.querySelectorAll('.jp-OutputArea img[src^="data:image/svg+xml;base64,"]')]
+    .filter(image => image.naturalWidth > 0 && image.getBoundingClientRect().height > 10).length"""
+# Outputs with nothing to be seen in them.
+EMPTY = """() => [...document.querySelectorAll('.jp-OutputArea-output')].filter(output => !output.textContent.trim()
+    && ![...output.querySelectorAll('*')].some(part => part.getBoundingClientRect().height > 5)).length"""
+
+
+@pytest.fixture(scope="module")
+def browser():
+    path = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    if path is None:
+        pytest.skip("browser: no chromium found")
+    with sync_api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, args=BROWSER_FLAGS)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="module")
+def course(tmp_path_factory):
+    """A copy of the course, since JupyterLab saves what it opens."""
+    folder = tmp_path_factory.mktemp("a folder") / "the course"
+    ignore = shutil.ignore_patterns("__pycache__", ".ipynb_checkpoints")
+    for part in ("helpers", "notebooks"):
+        shutil.copytree(stamp.ROOT / part, folder / part, ignore=ignore)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def lab(course, tmp_path_factory):
+    """The address of a JupyterLab that uses nobody's own settings."""
+    private = tmp_path_factory.mktemp("jupyter")
+    names = ("JUPYTER_CONFIG", "JUPYTER_DATA", "JUPYTER_RUNTIME", "JUPYTERLAB_SETTINGS", "JUPYTERLAB_WORKSPACES")
+    environment = os.environ | {f"{name}_DIR": str(private / name) for name in names}
+    environment["IPYTHONDIR"] = str(private / "ipython")
+    for name, values in SETTINGS.items():
+        file = private / "JUPYTERLAB_SETTINGS/@jupyterlab" / f"{name}.jupyterlab-settings"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(json.dumps(values))
+    log = private / "log"
+    with log.open("w") as out:
+        command = [sys.executable, "-m", "jupyterlab", *LAB_FLAGS]
+        server = subprocess.Popen(command, cwd=course, env=environment, stdout=out, stderr=subprocess.STDOUT)
+    try:
+        yield answering(server, log)
+    finally:
+        server.terminate()
+        server.wait(30)
+
+
+def answering(server, log):
+    for _ in range(240):
+        if found := re.search(r"http://127\.0\.0\.1:\d+", log.read_text()):
+            try:
+                with urllib.request.urlopen(f"{found[0]}/api", timeout=10):
+                    return found[0]
+            except urllib.error.URLError:
+                pass
+        if server.poll() is not None:
+            break
+        time.sleep(0.25)
+    pytest.fail(f"JupyterLab did not start:\n{log.read_text()}")
+
+
+def look(browser, lab, name):
+    """(Stills shown before anything ran, cells after the run, outputs without height, axe's findings)."""
+    page = browser.new_page(viewport={"width": 1280, "height": 900})
+    page.set_default_timeout(60_000)
+    try:
+        page.goto(f"{lab}/doc/tree/notebooks/{name}?reset")
+        page.wait_for_function("() => window.jupyterapp")
+        page.evaluate(f"({LIMIT})(({READY})(), 60, 'the kernel')")
+        page.wait_for_function("() => [...document.images].every(image => image.complete)")
+        stills = page.evaluate(STILLS)
+        page.evaluate(f"({LIMIT})(({RUN_ALL})(), 180, 'running all cells')")
+        page.wait_for_function(
+            "() => ![...document.querySelectorAll('.jp-InputPrompt')].some(p => p.textContent.includes('*'))"
+        )
+        page.wait_for_timeout(500)
+        outputs = page.locator(".jp-OutputArea-output").count()
+        found = axe.Axe().run(page, context={"include": [[".jp-OutputArea-output"]]}) if outputs else None
+        violations = found.response["violations"] if found else []
+        named = [(v["id"], node["html"][:200], node["failureSummary"][:200]) for v in violations for node in v["nodes"]]
+        return stills, page.evaluate(CELLS), page.evaluate(EMPTY), named
+    finally:
+        page.close()
+
+
+@pytest.mark.parametrize("path", stamp.notebooks(), ids=lambda path: path.name)
+def test_notebook_in_jupyterlab(browser, lab, path):
+    committed = nbformat.read(path, as_version=4)
+    pictures = sum(
+        len(SVG_ADDRESS.findall(output.get("data", {}).get("text/html", "")))
+        for cell in committed.cells
+        for output in cell.get("outputs", [])
+    )
+    stills, cells, empty, violations = look(browser, lab, path.name)
+    assert stills == pictures
+    assert [cell["prompt"] for cell in cells] == [f"[{n}]:" for n in range(1, len(cells) + 1)]
+    assert [cell for cell in cells if cell["errors"] and "raises-exception" not in cell["tags"]] == []
+    assert empty == 0
+    assert violations == []
+
+
+def test_what_is_wrong_is_seen(browser, lab, course):
+    """A planted notebook: a broken picture, an error, an output without height, an image without alt text."""
+    broken = new_output("display_data", data={"text/html": '<img alt="x" src="data:image/svg+xml;base64,QUJD">'})
+    cells = [
+        new_markdown_cell("# Planted"),
+        new_code_cell("1", outputs=[broken], execution_count=1),
+        new_code_cell("from IPython.display import HTML\nHTML('<p style=\"height: 0; margin: 0\"></p>')"),
+        new_code_cell("HTML('<img width=20 height=20 src=\"data:image/gif;base64,R0lGODlhAQABAAAAACw=\">')"),
+        new_code_cell("1 / 0"),
+        new_code_cell("2"),
+    ]
+    # Without a kernel's name JupyterLab would ask for one.
+    kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3 (ipykernel)"}}
+    nbformat.write(new_notebook(cells=cells, metadata=kernel), course / "notebooks/planted.ipynb")
+    stills, cells, empty, violations = look(browser, lab, "planted.ipynb")
+    assert stills == 0
+    assert [cell["errors"] for cell in cells] == [[], [], [], ["ZeroDivisionError"], []]
+    assert cells[-1]["prompt"] == "[ ]:"
+    assert empty == 1
+    assert "image-alt" in {rule for rule, *_ in violations}
