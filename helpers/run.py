@@ -187,8 +187,8 @@ def _check_step(step: Any) -> None:
     if isinstance(step, torch.Tensor):
         raise RecordError(
             "record() got a tensor. The operations that made it have run already, and a tensor alone does not tell "
-            "what memory they took. Put the code that makes it into a `with record() as run:` block, or pass a function "
-            "that does."
+            "what memory they took. Put the code that makes it into a `with record() as run:` block, or pass a "
+            "function that does."
         )
     if not callable(step):
         raise RecordError(

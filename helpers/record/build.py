@@ -15,8 +15,8 @@ from .places import Places
 
 class EventNote:
     __slots__ = (
-        "accumulated allocated changed freed graph index inside kept kind module node note op phase place released resized "
-        "roles"
+        "accumulated allocated changed freed graph index inside kept kind module node note op phase place released "
+        "resized roles"
     ).split()
 
     def __init__(self, kind, phase, place, op="", node=None, graph=None, module=""):

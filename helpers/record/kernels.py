@@ -28,7 +28,7 @@ class Kernels:
     def __enter__(self) -> Kernels:
         if torch.autograd._profiler_enabled():
             raise RecordError(
-                "record(kernels=True) needs PyTorch's profiler for itself, and one is running. Record outside its block."
+                "record(kernels=True) needs PyTorch's profiler for itself, and one is running: record outside it."
             )
         self.profile.start()
         return self

@@ -114,8 +114,8 @@ class Places:
         self._kinds[frame.f_code] = None
         raise RecordError(
             f"{line} calls a function compiled by torch.compile. Under a recording it would run uncompiled, without a "
-            "word, and you would see another program's memory. Record the plain function instead: call the one you gave "
-            "to torch.compile, or module._orig_mod."
+            "word, and you would see another program's memory. Record the plain function instead: call the one you "
+            "gave to torch.compile, or module._orig_mod."
         )
 
     def _intern(self, key: tuple) -> int:
