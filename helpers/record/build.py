@@ -15,7 +15,7 @@ from .places import Places
 
 class EventNote:
     __slots__ = (
-        "accumulated allocated changed freed graph index inside kept kind module node note op phase place released "
+        "accumulated allocated changed freed graph hooked index inside kept kind module node note op phase place released "
         "resized roles"
     ).split()
 
@@ -28,6 +28,7 @@ class EventNote:
         self.accumulated = None
         self.note = ""
         self.inside = 0
+        self.hooked = False  # see private.DefaultHooks
         self.index = -1
 
 

@@ -149,8 +149,16 @@ class Nodes:
     def _read_one(
         self, function: Any, note: NodeNote, argument: str, position: int | None, raw: Any, event: Any
     ) -> None:
-        data, hook = raw.data, raw.unpack_hook
         saved = self._note(note, argument, position)
+        try:
+            data, hook = private.saved_data(raw, function, argument, position, event.hooked if event else None)
+        except RuntimeError:  # the only accessor of an early torch raises once released
+            saved.released = self.recorder.before
+            return
+        if data is NotImplemented:
+            saved.packed = "not shown by this torch"
+            self._keep(saved, (), event)
+            return
         if data is None and hook is None:
             # Released, or never needed? Only now is the checking accessor safe: there is nothing left to unpack.
             try:

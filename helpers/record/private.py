@@ -102,6 +102,55 @@ def random_states(seen: Callable[[torch.Tensor], None]) -> Iterator[None]:
                 module.get_rng_state = original
 
 
+#: Whether a saved tensor can be read raw, without a check or a hook. Early torch 2 cannot.
+RAW = hasattr(_autograd.SavedTensor, "data")
+
+
+class DefaultHooks:
+    """For a torch that reads nothing raw: whether saved-tensor hooks apply to the nodes that are made now."""
+
+    def __init__(self) -> None:
+        self.depth = 0
+
+    @contextmanager
+    def followed(self) -> Iterator[None]:
+        with torch.enable_grad():
+            probe = torch.ones(1, requires_grad=True).exp().grad_fn
+        try:
+            probe._raw_saved_result.register_hooks(lambda x: x, lambda x: x)
+        except RuntimeError:  # it has hooks already
+            self.depth = 1
+        del probe
+        push, pop = _autograd._push_saved_tensors_default_hooks, _autograd._pop_saved_tensors_default_hooks
+
+        def pushed(*args: Any) -> Any:
+            self.depth += 1
+            return push(*args)
+
+        def popped(*args: Any) -> Any:
+            self.depth -= 1
+            return pop(*args)
+
+        try:
+            _autograd._push_saved_tensors_default_hooks, _autograd._pop_saved_tensors_default_hooks = pushed, popped
+            yield
+        finally:
+            _autograd._push_saved_tensors_default_hooks, _autograd._pop_saved_tensors_default_hooks = push, pop
+
+
+def saved_data(raw: Any, function: Any, argument: str, position: int | None, hooked: bool | None) -> tuple[Any, Any]:
+    """What a saved tensor holds and the hook that would unpack it, read without any effect.
+
+    hooked: for a torch that cannot read raw, whether a hook took it; None where nobody knows, and nothing is read.
+    """
+    if RAW:
+        return raw.data, raw.unpack_hook
+    if hooked is not False:
+        return NotImplemented, NotImplemented
+    value = getattr(function, "saved_tensors" if argument == "tensors" else f"_saved_{argument}")
+    return (value if position is None else value[position]), None
+
+
 def compiled_frame(qualified_name: str, filename: str) -> bool:
     """Whether a Python frame is the entrance of a function under torch.compile."""
     return (
@@ -174,8 +223,13 @@ def capabilities() -> Capabilities:
             )
         node = leaf.exp().grad_fn
         raw, _ = slots(type(node))
-        if not raw or getattr(node, raw[0][1]).data is None:
+        if not raw or saved_data(getattr(node, raw[0][1]), node, raw[0][0], None, False)[0] is None:
             missing.append("This torch does not show what a node saved: nothing is listed as kept for backward.")
+        elif not RAW:
+            missing.append(
+                "This torch does not show what graphs from before the recording keep, nor what hooks put in a tensor's "
+                "place: such tensors are listed without their bytes."
+            )
         before = sequence_number()
         leaf.exp()
         if sequence_number() != before + 1:

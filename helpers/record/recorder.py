@@ -139,6 +139,9 @@ class Recorder:
             self._prepare_names()
             if self.kernels is not None:
                 self._stack.enter_context(self.kernels)
+            if not private.RAW:
+                self.hooks = private.DefaultHooks()
+                self._stack.enter_context(self.hooks.followed())
             self._stack.enter_context(private.engine_entry(self._backward))
             self._stack.enter_context(private.random_states(self._random_state))
             for hook in (
@@ -573,6 +576,8 @@ class Recorder:
                         event.resized += ((note, size),)
                 if follow:
                     self._pending.append((weakref.ref(tensor), event))
+        if not private.RAW:
+            event.hooked = self.hooks.depth > 0
         if op.written:
             for tensor in _written(op.written, args, kwargs):
                 for note in self.see_all(tensor):
