@@ -8,6 +8,7 @@ summary in which every operation has its count and its bytes. Nothing is left ou
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -26,6 +27,7 @@ FOLD_FROM = 24
 #: Cells for outputs along the bottom of a box; with more, the number stands at the arrow.
 MOST_OUTS = 8
 _ROOMY = 20  # operations up to which inputs that need no gradient get a box of their own
+_LONG = 10  # ranks that an arrow may span in a whole picture of a large graph
 _FAR = 2  # ranks that an arrow from a leaf may span before the leaf is drawn again
 
 
@@ -53,6 +55,7 @@ class View:
     rows: dict[int, list[ledger.Row]]
     pruned: frozenset[int]
     roots: dict[int, list[int]]  # node id → outputs from which backward starts
+    one_line: bool  # whether one line made all operations but few: then a large picture need not repeat it
 
 
 def graph_figure(recording: Recording, graph: int = 0, moment: int | None = None, *, folded: bool = True) -> Figure:
@@ -71,16 +74,19 @@ def graph_figure(recording: Recording, graph: int = 0, moment: int | None = None
     view = view_of(recording, recording.graphs[graph], moment)
     operations = sum(not recording.nodes[n].leaf for n in view.ordered)
     folding = fold(recording, view.ordered, wanted=folded and operations > FOLD_FROM)
-    if folded and len(folding.drawn) > MOST_DRAWN:
+    if folded and len(folding.drawn) > 4 * MOST_DRAWN:
         return summary(view)
     scene = build(view, folding)
     if folded and len(scene.items) > MOST_DRAWN:
         return summary(view)
-    svg = draw(view, scene)
+    plan = layout.arrange([item.box for item in scene.items], scene.arrows, scene.frames)
+    if plan is None:
+        return summary(view)
+    svg = draw(view, scene, plan)
     twin = twin_of(view, folding)
     title = title_of(view)
     alt = alt_of(view, folding)
-    full = twin_of(view, fold(recording, view.ordered, wanted=False)) if folding.blocks else ""
+    full = twin_of(view, fold(recording, view.ordered, wanted=False), sizes=True)
     return figure_of(
         title, twin, alt, svg, GraphFigure, nbytes=ledger.total(all_rows(view)), folded=bool(folding.blocks), full=full
     )
@@ -97,6 +103,8 @@ def view_of(recording: Recording, graph: Graph, moment: int | None) -> View:
     for edge in graph.roots:
         if edge.node is not None:
             roots.setdefault(edge.node, []).append(edge.output)
+    lines = Counter(recording.nodes[n].place for n in ordered if not recording.nodes[n].leaf)
+    one_line = bool(lines) and lines.most_common(1)[0][1] >= 0.9 * lines.total()
     return View(
         recording,
         graph,
@@ -106,6 +114,7 @@ def view_of(recording: Recording, graph: Graph, moment: int | None) -> View:
         rows,
         frozenset(graph.pruned),
         roots,
+        one_line,
     )
 
 
@@ -195,8 +204,11 @@ def state_words(row: ledger.Row) -> str:
     return "kept" if row.state == "live" else row.state
 
 
-def twin_of(view: View, folding: Folding) -> str:
-    """The text twin: every drawn node with its inputs and what it keeps. Fields are parted by two spaces."""
+def twin_of(view: View, folding: Folding, *, sizes: bool = False) -> str:
+    """The text twin: every drawn node with its inputs and what it keeps. Fields are parted by two spaces.
+
+    sizes: whether to give saved numbers that only tell a tensor's size, too.
+    """
     recording = view.recording
     lines = [f"{title_of(view)}: {counts_of(view)}", ledger.heading(all_rows(view))]
     lines += [f"{flag[0].upper()}{flag[1:]}." for flag in flags_of(view)]
@@ -214,12 +226,10 @@ def twin_of(view: View, folding: Folding) -> str:
             lines.append(f"        from {from_words(view, node, folding)}")
         for row in view.rows.get(n, ()):
             lines.append("        " + "  ".join(row_fields(view, row)))
-        for s in node.saved:
-            saved = recording.saved[s]
-            if saved.scalar and state_at(saved, view.moment) is not None:
-                lines.append(f"        keeps the number {text.quoted(saved.scalar)} as {ledger.formal(saved)}")
-        for scalar in node.scalars:
-            lines.append(f"        notes {text.quoted(scalar.name)} = {text.quoted(scalar.value)}")
+        for number in scalars_of(view, node):
+            lines.append(f"        keeps a number as {number.formal} = {text.value(number.scalar)}")
+        for scalar in node.scalars if sizes else [s for s in node.scalars if not text.is_size(s.name)]:
+            lines.append(f"        notes {text.quoted(scalar.name)} = {text.value(scalar.value)}")
         if node.note:
             lines.append(f"        note: {text.quoted(node.note)}")
     lines += [f"Note: {note}" for note in recording.notes]
@@ -250,7 +260,7 @@ def node_fields(view: View, node: Node, folding: Folding) -> list[str]:
         n,
         text.quoted(node.name),
         f"makes {text.names(node.names)}" if node.names else "",
-        "; ".join(map(text.tensor, node.outputs)) or "unknown",
+        outputs_words(node),
         where,
         f"in {text.quoted(node.module)}" if node.module else "",
         kind,
@@ -258,6 +268,17 @@ def node_fields(view: View, node: Node, folding: Folding) -> list[str]:
         root,
         pruned,
     ]
+
+
+def outputs_words(node: Node) -> str:
+    """ "4×4 float32; 2 int64", equal neighbours together: "3 times 4×4 float32"; "unknown" for a missing one."""
+    runs: list[list] = []
+    for info in map(text.tensor, node.outputs):
+        if runs and runs[-1][0] == info:
+            runs[-1][1] += 1
+        else:
+            runs.append([info, 1])
+    return "; ".join(info if n == 1 else f"{n:,} times {info}" for info, n in runs) or "no outputs"
 
 
 def row_fields(view: View, row: ledger.Row) -> list[str]:
@@ -272,11 +293,11 @@ def row_fields(view: View, row: ledger.Row) -> list[str]:
         text.exact(saved.nbytes),
         state_words(row),
     ]
+    if row.alive:
+        fields.append(f"{row.alive}: not counted")
     if row.first is not None:
         fields.append(f"same storage as {ledger.formal(row.first)} of [{view.number[row.first.node]}]: counted once")
-    elif row.alive:
-        fields.append(f"{row.alive}: not counted")
-    elif row.storage_bytes not in (0, saved.nbytes):
+    elif not row.alive and row.storage_bytes not in (0, saved.nbytes):
         fields.append(f"a view: its whole storage of {text.exact(row.storage_bytes)} stays")
     return fields
 
@@ -329,6 +350,7 @@ class Item:
     outs: tuple[int, ...] = ()
     box: layout.Box | None = None
     again: bool = False
+    nodes: tuple[int, ...] = ()  # all that this box stands for, where they are several
 
 
 @dataclass
@@ -356,9 +378,12 @@ def build(view: View, folding: Folding) -> Scene:
     place = {n: i for i, n in enumerate(view.ordered)}
     items: list[Item] = []
     item_of: dict[int, int] = {}
-    for n in operations:
-        item_of[n] = len(items)
-        items.append(operation_item(view, folding, nodes[n], outs.get(n, ()), roomy))
+    for group in chains(view, folding, operations, wanted=not roomy):
+        item_of.update(dict.fromkeys(group, len(items)))
+        if len(group) > 1:
+            items.append(chain_item(view, folding, [nodes[n] for n in group]))
+        else:
+            items.append(operation_item(view, folding, nodes[group[0]], outs.get(group[0], ()), roomy))
     links: dict[tuple[int, int, int | None], list[int]] = {}
     leaf_users: dict[int, list[int]] = {}
     pairs = []
@@ -375,20 +400,27 @@ def build(view: View, folding: Folding) -> Scene:
                 users = leaf_users.setdefault(tail, [])
                 if head not in users:
                     users.append(head)
-            elif place[tail] < place[head]:  # an arrow back is one from a repetition to the next: the frame says so
+            elif (
+                place[tail] < place[head] and item_of[tail] != item_of[head]
+            ):  # an arrow back is one from a repetition to the next: the frame says so
                 out = outs.get(tail, ()).index(edge.output) if edge.output in outs.get(tail, ()) else None
                 key = (item_of[tail], item_of[head], out)
                 links.setdefault(key, []).append(edge.output)
                 pairs.append((key[0], key[1]))
     arrows: list[layout.Arrow] = []
     labels: list[str] = []
+    rank = late_ranks(len(items), pairs)
     for (tail, head, out), outputs in links.items():
+        if len(operations) > MOST_DRAWN and rank[head] - rank[tail] > _LONG:  # such arrows make a layout endless
+            items.append(link_item(view, nodes[items[tail].node], outputs))
+            arrows.append(layout.Arrow(len(items) - 1, head))
+            labels.append("")
+            continue
         arrows.append(layout.Arrow(tail, head, out))
         many = len(nodes[items[tail].node].outputs) > 1 and out is None
         same_block = folding.block_of.get(items[tail].node) == folding.block_of.get(items[head].node) is not None
         count = len(outputs) if not same_block else 1
         labels.append(output_label(outputs) if many else f"×{count:,}" if count > 2 else "")
-    rank = late_ranks(len(operations), pairs)
     for leaf in folding.drawn:
         if nodes[leaf].leaf:
             for k, group in enumerate(leaf_groups([item_of[u] for u in leaf_users.get(leaf, ())], rank)):
@@ -407,6 +439,60 @@ def build(view: View, folding: Folding) -> Scene:
         measure(item, caption=regions <= 6)
     frames, frame_labels = frames_of(view, folding, items, arrows)
     return Scene(items, arrows, labels, frames, frame_labels, regions <= 6)
+
+
+def chains(view: View, folding: Folding, operations: Sequence[int], *, wanted: bool) -> list[list[int]]:
+    """Operations, those together that follow each other, keep nothing and are used by the next alone: one box will do."""
+    nodes = view.recording.nodes
+    users: dict[int, set[int]] = {}
+    for n in view.ordered:
+        for edge in nodes[n].edges:
+            if edge.node in view.number:
+                users.setdefault(folding.stands[edge.node], set()).add(folding.stands[n])
+
+    def plain(n: int) -> bool:
+        node = nodes[n]
+        return (
+            node.kind == "operation"
+            and len(node.outputs) == 1
+            and len(node.edges) == 1
+            and not node.note
+            and not any(row.state != "never saved" for row in view.rows.get(n, ()))
+        )
+
+    groups: list[list[int]] = []
+    home: dict[int, list[int]] = {}
+    for n in operations:
+        before = folding.stands.get(nodes[n].edges[0].node) if wanted and plain(n) else None
+        group = home.get(before)
+        if (
+            group is not None
+            and group[-1] == before
+            and plain(before)
+            and users[before] == {n}
+            and not nodes[before].names
+            and before not in view.roots
+            and (before in view.pruned) == (n in view.pruned)
+            and folding.block_of.get(before) == folding.block_of.get(n)
+            and nodes[before].module == nodes[n].module
+        ):
+            group.append(n)
+        else:
+            group = [n]
+            groups.append(group)
+        home[n] = group
+    return groups
+
+
+def chain_item(view: View, folding: Folding, group: Sequence[Node]) -> Item:
+    """One box for operations that follow each other and keep nothing."""
+    last = group[-1]
+    item = operation_item(view, folding, last, (), roomy=False)
+    names = ", ".join(text.operation(text.quoted(node.name).strip('"')) for node in group)
+    item.lines[:1] = [Words(part, 12, bold=True) for part in text.wrapped(names, 26)]
+    item.nodes = tuple(node.id for node in group)
+    item.title = "\n".join("  ".join(f for f in node_fields(view, node, folding) if f) for node in group)
+    return item
 
 
 def used_outputs(view: View, folding: Folding, operations: Sequence[int]) -> dict[int, tuple[int, ...]]:
@@ -473,6 +559,19 @@ def plain_inputs(view: View, node: Node) -> list[str]:
     return found if len(found) <= 2 else []
 
 
+@dataclass(frozen=True, slots=True)
+class Number:
+    """A number that a node keeps as if it were a tensor."""
+
+    formal: str
+    scalar: str
+
+
+def scalars_of(view: View, node: Node) -> list[Number]:
+    saved = map(view.recording.saved.__getitem__, node.saved)
+    return [Number(ledger.formal(s), s.scalar) for s in saved if s.scalar and state_at(s, view.moment) is not None]
+
+
 def operation_item(view: View, folding: Folding, node: Node, outs: tuple[int, ...], roomy: bool) -> Item:
     lines = [Words(text.short(text.operation(text.quoted(node.name).strip('"')), 26), 13, bold=True)]
     if node.names:
@@ -483,7 +582,7 @@ def operation_item(view: View, folding: Folding, node: Node, outs: tuple[int, ..
         lines.append(Words(f"{len(node.outputs):,} outputs", 11))
     where = text.line(view.recording, node.place)
     block = folding.block_of.get(node.id)
-    if where:
+    if where and (roomy or not view.one_line):
         lines.append(Words(text.short(where, 28), 10, soft=True))
     inside = module_words(folding, node)
     if inside:
@@ -492,12 +591,14 @@ def operation_item(view: View, folding: Folding, node: Node, outs: tuple[int, ..
         lines.append(Words("custom Function", 10, soft=True))
     elif node.kind == "edge":
         lines.append(Words("compiled or unknown", 10, soft=True))
-    shown = [s for s in node.scalars if roomy][:2]
-    lines += [Words(text.short(f"{text.quoted(s.name)} = {s.value}", 28), 10, soft=True) for s in shown]
-    if roomy and len(node.scalars) > len(shown):
-        lines.append(Words(f"and {len(node.scalars) - len(shown)} more numbers", 10, soft=True))
-    plain = sum(e.node is None for e in node.edges)
-    if plain and not (roomy and len(plain_inputs(view, node)) == plain):
+    numbers = [(text.quoted(s.name), s.value) for s in node.scalars if not text.is_size(s.name)]
+    numbers += [(row.formal, row.scalar) for row in scalars_of(view, node)]
+    shown = numbers[:2] if roomy else []
+    lines += [Words(text.short(f"{name} = {text.value(number)}", 28), 10, soft=True) for name, number in shown]
+    if roomy and len(numbers) > len(shown):
+        lines.append(Words(f"and {len(numbers) - len(shown)} more", 10, soft=True))
+    plain = sum(e.node is None for e in node.edges) - len(scalars_of(view, node))
+    if plain > 0 and not (roomy and len(plain_inputs(view, node)) == plain):
         lines.append(Words(f"{text.plural(plain, 'input')} without gradient", 10, soft=True))
     if node.note:
         lines += [
@@ -545,6 +646,8 @@ def ellipse(rows: list[ledger.Row], times: int) -> Ellipse:
     lines.append(Words(text.tensor(TensorInfo(saved.shape, saved.dtype, saved.device)), 10.5))
     again = row.first is not None and row.first.node != row.node.id and not row.alive
     state = "again" if again and row.state == "live" else row.state
+    if row.alive and row.state == "live":
+        state = "alive"
     if row.state == "released":
         lines.append(Words("released", 10.5, italic=True))
     elif row.state == "packed":
@@ -552,6 +655,7 @@ def ellipse(rows: list[ledger.Row], times: int) -> Ellipse:
         if saved.packed:
             lines.append(Words(text.short(text.quoted(saved.packed).strip('"'), 24), 9.5))
     elif row.alive:
+        lines.append(Words(text.exact(saved.nbytes), 10.5))
         lines.append(Words(f"a {row.alive}: not counted", 10, italic=True))
     elif again:
         lines.append(Words("the same memory, again", 10, italic=True))
@@ -586,6 +690,14 @@ def leaf_item(view: View, folding: Folding, node: Node, *, again: bool) -> Item:
         lines.append(Words("not needed by this pass", 10, soft=True, italic=True))
     kind = "pruned" if node.id in view.pruned else leaf_kind(node)
     return Item(kind, node.id, lines, "  ".join(f for f in node_fields(view, node, folding) if f), again=again)
+
+
+def link_item(view: View, node: Node, outputs: Sequence[int]) -> Item:
+    """What stands at the end of an arrow too long to draw."""
+    lines = [Words(f"from [{view.number[node.id]}] {text.short(text.operation(node.name), 20)}", 10.5, soft=True)]
+    if len(node.outputs) > 1:
+        lines.append(Words(output_label(outputs), 10, soft=True))
+    return Item("none", None, lines, f"from [{view.number[node.id]}] {node.name}")
 
 
 def plain_item(name: str) -> Item:
@@ -667,42 +779,61 @@ def frames_of(
 MARGIN = 18.0
 
 
-def draw(view: View, scene: Scene) -> str:
-    """The scene, laid out and drawn."""
-    plan = layout.arrange([i.box for i in scene.items], scene.arrows, scene.frames)
-    head = [title_of(view), f"{counts_of(view)} · {ledger.heading(all_rows(view))}", *flags_of(view)]
+def draw(view: View, scene: Scene, plan: layout.Layout) -> str:
+    """The scene, drawn as it was laid out."""
     legend = legend_of(scene)
-    width = max(plan.width + 2 * MARGIN, 600.0)
-    size = 12.0
-    limit = int((width - 2 * MARGIN) / (size * 0.52))
+    width = max(plan.width + 2 * MARGIN, 660.0)
     svg = Svg()
-    y = 28.0
-    for i, sentence in enumerate(head):
-        for part in text.wrapped(sentence, int(limit * 0.86) if i == 0 else limit):
-            svg.text(
-                MARGIN, y, part, size=14 if i == 0 else size, bold=i == 0, mono=False, fill=INK if i == 0 else SOFT
-            )
-            y += 19
+    y = draw_head(svg, view, width)
+    for frame, label in zip(plan.frames, scene.frame_labels, strict=True):
+        if frame is None:  # our own layout keeps no frame together
+            for part in text.wrapped(
+                f"Drawn once: {label}.", width - 2 * MARGIN, lambda t: width_of(t, 12, mono=False)
+            ):
+                svg.text(MARGIN, y, part, size=12, mono=False, fill=SOFT)
+                y += 19
     top = y + 2
     left = (width - plan.width) / 2
     svg.parts.append(f'<g transform="translate({round(left, 1)} {round(top, 1)})">')
-    for frame, label in zip(plan.frames, scene.frame_labels, strict=True):
+    for frame in plan.frames:
         if frame:
             x, fy, w, h = frame
             svg.rect(
                 x, fy, w, h, fill=GRAPH["module"].fill, line=GRAPH["module"].line, dash="2 3", radius=8, css="frame"
             )
-            svg.text(x + 10, fy + 17, label, size=10.5, mono=False, fill=GRAPH["module"].text)
     labelled: dict[int, int] = {}
     for arrow, curve, label in zip(scene.arrows, plan.arrows, scene.labels, strict=True):
         labelled[arrow.head] = labelled.get(arrow.head, -1) + bool(label)
         draw_arrow(svg, scene, arrow, list(curve), label, labelled[arrow.head])
+    for frame, label in zip(plan.frames, scene.frame_labels, strict=True):
+        if frame:  # on top of arrows that pass, with a ground of its own
+            x, fy, _, _ = frame
+            svg.rect(x + 6, fy + 5, width_of(label, 10.5, mono=False) + 8, 17, fill=GRAPH["module"].fill)
+            svg.text(x + 10, fy + 17, label, size=10.5, mono=False, fill=GRAPH["module"].text)
     for item, (x, iy) in zip(scene.items, plan.corners, strict=True):
         draw_item(svg, view, item, x, iy, caption=scene.caption)
     svg.parts.append("</g>")
     bottom = top + plan.height + 16
     bottom = draw_legend(svg, legend, MARGIN, bottom, width - 2 * MARGIN)
     return svg.finish(width, bottom, title_of(view))
+
+
+def draw_head(svg: Svg, view: View, width: float, more: str = "") -> float:
+    """Title, counts, and a badge for each thing to know of this pass; returns where the picture may begin."""
+    y = 28.0
+    for i, sentence in enumerate([title_of(view), f"{counts_of(view)} · {ledger.heading(all_rows(view))}", more]):
+        size, bold = (14.0, True) if i == 0 else (12.0, False)
+        lines = text.wrapped(sentence, width - 2 * MARGIN, lambda t, s=size: width_of(t, s, mono=False))
+        for part in lines if sentence else []:
+            svg.text(MARGIN, y, part, size=size, bold=bold, mono=False, fill=SOFT if i else INK)
+            y += 19
+    for flag in flags_of(view):
+        paint = GRAPH["root"]
+        wide = width_of(flag, 11.5, mono=False) + 20
+        svg.rect(MARGIN, y - 10, wide, 20, fill=paint.fill, line=paint.line, radius=10, css="badge")
+        svg.text(MARGIN + 10, y + 4, flag, size=11.5, mono=False, fill=paint.text)
+        y += 27
+    return y
 
 
 def draw_arrow(svg: Svg, scene: Scene, arrow: layout.Arrow, curve: list[layout.Point], label: str, above: int) -> None:
@@ -719,7 +850,8 @@ def draw_arrow(svg: Svg, scene: Scene, arrow: layout.Arrow, curve: list[layout.P
 def draw_item(svg: Svg, view: View, item: Item, x: float, y: float, *, caption: bool) -> None:
     paint = GRAPH[item.kind]
     box = item.box
-    svg.open(f"item {item.kind}", item.title, node=item.node)
+    of = " ".join(map(str, item.nodes or (item.node,))) if item.node is not None else None
+    svg.open(f"item {item.kind}", item.title, nodes=of)
     dash = "4 3" if item.kind in ("pruned", "none") or item.again else ""
     round_ = 14.0 if item.kind == "none" else 3.0 if item.kind in ("leaf", "parameter") else 7.0
     svg.rect(
@@ -787,10 +919,11 @@ def draw_region(svg: Svg, item: Item, x: float, y: float, *, caption: bool) -> N
         row = e.rows[0]
         title = f"{row.what}: {state_words(row)}. {row.why[0].upper()}{row.why[1:]}."
         svg.open(f"kept {e.state.replace(' ', '-')}", title, saved=" ".join(str(r.saved.id) for r in e.rows))
-        fill = GRAPH["leaf"].fill if row.alive and e.state == "live" else paint.fill
-        dash = "" if e.state in ("live", "changed in place") else "4 3"
+        dash = "" if e.state in ("live", "alive", "changed in place") else "4 3"
         width = 2.4 if e.state == "changed in place" else 1.3
-        svg.ellipse(x + e.x, y + e.y, e.rx, e.ry, fill=fill, line=paint.line, width=width, dash=dash, css="tensor")
+        svg.ellipse(
+            x + e.x, y + e.y, e.rx, e.ry, fill=paint.fill, line=paint.line, width=width, dash=dash, css="tensor"
+        )
         step = y + e.y - len(e.lines) * 13.5 / 2 + 10.3
         for words in e.lines:
             colour = words.colour or (SOFT if words.soft or e.state == "released" else paint.text)
@@ -812,8 +945,6 @@ def legend_of(scene: Scene) -> list[tuple[str, str]]:
     """(kind, words) for each kind of thing in the picture, in a fixed order."""
     kinds = {item.kind for item in scene.items}
     states = {e.state for item in scene.items for e in item.ellipses}
-    alive = any(e.rows[0].alive and e.state == "live" for item in scene.items for e in item.ellipses)
-    counted = any(not e.rows[0].alive and e.state == "live" for item in scene.items for e in item.ellipses)
     words = [
         ("operation", "operation", "operation" in kinds),
         ("custom", "custom Function", "custom" in kinds),
@@ -822,8 +953,8 @@ def legend_of(scene: Scene) -> list[tuple[str, str]]:
         ("leaf", "leaf: its .grad is filled", "leaf" in kinds),
         ("none", "needs no gradient", "none" in kinds),
         ("pruned", "not needed by this pass", "pruned" in kinds),
-        ("live", "kept for backward", counted),
-        ("alive", "kept, but alive anyway", alive),
+        ("live", "kept for backward", "live" in states),
+        ("alive", "kept, but alive anyway", "alive" in states),
         ("again", "kept, memory counted elsewhere", "again" in states),
         ("packed", "packed away by a hook", "packed" in states),
         ("released", "released", "released" in states),
@@ -841,8 +972,8 @@ def draw_legend(svg: Svg, legend: Sequence[tuple[str, str]], x: float, y: float,
         wide = 34 + width_of(label, 11, mono=False) + 18
         if cx > x and cx + wide - 18 > x + width:
             cx, cy = x, cy + 20
-        paint = GRAPH["live" if kind == "alive" else kind]
-        fill = GRAPH["leaf"].fill if kind == "alive" else paint.fill
+        paint = GRAPH[kind]
+        fill = paint.fill
         if kind in ("live", "alive", "again", "packed", "released", "changed in place"):
             dash = "" if kind in ("live", "alive", "changed in place") else "3 2"
             svg.ellipse(
@@ -930,13 +1061,8 @@ def summary(view: View) -> Figure:
 
 def draw_summary(view: View, lines: Sequence[Line], lead: str, total: int) -> str:
     svg = Svg()
-    width, y = 760.0, 28.0
-    for i, sentence in enumerate(
-        [title_of(view), f"{counts_of(view)} · {ledger.heading(all_rows(view))}", *flags_of(view), lead]
-    ):
-        for part in text.wrapped(sentence, 88):
-            svg.text(MARGIN, y, part, size=14 if i == 0 else 12, bold=i == 0, mono=False, fill=INK if i == 0 else SOFT)
-            y += 19
+    width = 760.0
+    y = draw_head(svg, view, width, lead)
     y += 12
     for x, label, anchor in (
         (MARGIN, "operation", ""),

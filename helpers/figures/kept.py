@@ -14,6 +14,7 @@ from . import ledger, text
 from .bundle import INSET, MONO, Figure, escape, paragraph
 from .ledger import Row
 from .palette import FRAME, GROUND, INK, SOFT
+from .why import reason
 
 #: Rows that a ledger shows one by one; with more, it folds them by operation.
 MOST_ROWS = 40
@@ -52,12 +53,13 @@ class Folded:
 
 @dataclass(frozen=True, slots=True)
 class Freed:
-    """A result of forward that went before the moment and that no node kept."""
+    """Results of forward that went before the moment and that no node kept: those of one operation and line."""
 
     op: str
-    nbytes: int
+    nbytes: int  # of each
     made: str
     freed: str
+    count: int
 
 
 def kept_figure(recording: Recording, moment: int | None = None) -> KeptFigure:
@@ -111,22 +113,17 @@ def freed_results(recording: Recording, moment: int) -> list[Freed]:
     for event in recording.events[: moment + 1]:
         for s in event.freed:
             gone[s] = event
-    out = []
+    found: dict[tuple[str, int, str, str], int] = {}
     for event in recording.events[: moment + 1]:
         if event.kind != "op" or event.phase != "forward":
             continue
         for s in event.allocated:
             if s in gone and s not in live and s not in kept and recording.storages[s].nbytes:
                 storage = recording.storages[s]
-                out.append(
-                    Freed(
-                        text.forward_operation(storage.op or event.op),
-                        storage.nbytes,
-                        text.line(recording, event.place),
-                        text.line(recording, gone[s].place),
-                    )
-                )
-    return out
+                made, freed = text.line(recording, event.place), text.line(recording, gone[s].place)
+                key = (text.forward_operation(storage.op or event.op), storage.nbytes, made, freed)
+                found[key] = found.get(key, 0) + 1
+    return [Freed(*key, count) for key, count in found.items()]
 
 
 def not_kept(freed: list[Freed], most: int = MOST_FREED) -> str:
@@ -135,23 +132,27 @@ def not_kept(freed: list[Freed], most: int = MOST_FREED) -> str:
     for x in freed[:most]:
         where = f", freed on {x.freed}" if x.freed else ", freed"
         made = f", made on {x.made}" if x.made and x.made != x.freed else ""
-        parts.append(f"{text.quoted(x.op)} ({text.exact(x.nbytes)}{made}{where})")
+        times, each = (f"{x.count:,} × ", " each") if x.count > 1 else ("", "")
+        parts.append(f"{times}{text.quoted(x.op)} ({text.exact(x.nbytes)}{each}{made}{where})")
     rest = freed[most:]
     if rest:
-        parts.append(f"and {text.plural(len(rest), 'more result')} ({text.exact(sum(x.nbytes for x in rest))})")
+        more = text.plural(sum(x.count for x in rest), "more result")
+        parts.append(f"and {more} ({text.exact(sum(x.nbytes * x.count for x in rest))})")
     return "Not kept: " + ", ".join(parts)
 
 
-def status(row: Row) -> str:
+def status(recording: Recording, row: Row) -> str:
     """What a reader must know of a row besides its bytes; "" for an ordinary one."""
     parts = []
+    keeper = recording.nodes[row.first.node].name if row.first else ""
     if row.state == "packed":
         parts.append(f"packed: {text.quoted(row.saved.packed)}" if row.saved.packed else "packed")
     elif row.state == "changed in place":
         parts.append("changed in place since: backward would raise")
     if row.first is not None:
-        first = "above" if row.first.node != row.node.id else "the row above"
-        parts.append(f"same storage as {text.names(row.first.names) or ledger.formal(row.first)} {first}: counted once")
+        first = text.names(row.first.names) or f"({ledger.formal(row.first)})"
+        other = "" if row.first.node == row.node.id else f" of {text.quoted(keeper)}"
+        parts.append(f"same storage as {first}{other} above: counted once")
     elif row.alive:
         parts.append(f"{row.alive}, alive anyway: not counted")
     elif row.state != "packed" and row.storage_bytes not in (0, row.saved.nbytes):
@@ -171,7 +172,7 @@ def row_lines(recording: Recording, rows: tuple[Row, ...]) -> list[str]:
         saved = row.saved
         info = text.tensor(TensorInfo(saved.shape, saved.dtype, saved.device))
         role = f"keeps {row.role}"
-        why = row.why + (f" [{more}]" if (more := status(row)) else "")
+        why = row.why + (f" [{more}]" if (more := status(recording, row)) else "")
         cells.append(
             [text.quoted(row.node.name), role, row.label, info, text.exact(saved.nbytes), where(recording, row), why]
         )
@@ -186,7 +187,9 @@ def folded(rows: tuple[Row, ...]) -> tuple[Folded, ...]:
     out = []
     for (name, role, argument), members in groups.items():
         reasons = {row.why for row in members}
-        why = reasons.pop() if len(reasons) == 1 else members[0].why.split(" of ")[0] + " of another input"
+        node, saved = members[0].node, members[0].saved
+        general = reason(text.operation(name), saved.argument, saved.output, node.kind == "custom", {})
+        why = reasons.pop() if len(reasons) == 1 else general
         tensors = ledger.counted_tensors(members)
         out.append(Folded(name, role, argument, len(members), ledger.total(members), tensors, why))
     return tuple(sorted(out, key=lambda x: (-x.counted, x.name, x.formal)))
@@ -197,7 +200,7 @@ def fold_lines(folds: tuple[Folded, ...]) -> list[str]:
         [
             text.quoted(x.name),
             f"keeps {x.role} ({x.formal})",
-            f"{x.count:,} times",
+            text.plural(x.count, "time"),
             text.plural(x.tensors, "tensor") + " counted",
             text.exact(x.counted),
             x.why,
@@ -250,7 +253,7 @@ def row_table(recording: Recording, rows: tuple[Row, ...], total: int) -> str:
     out = []
     for row in rows:
         saved = row.saved
-        more = status(row)
+        more = status(recording, row)
         why = row.why + (f" ({more})" if more else "")
         out.append(
             "<tr>"
@@ -263,7 +266,9 @@ def row_table(recording: Recording, rows: tuple[Row, ...], total: int) -> str:
             + "</tr>"
         )
     out.append(total_row(total, 6))
-    return table("Grey bytes are not added: they are counted elsewhere.", head, out)
+    grey = any(not row.counted for row in rows)
+    caption = "What is kept, by whom, and why." + (" Grey bytes are not added to the sum." if grey else "")
+    return table(caption, head, out)
 
 
 def total_row(total: int, columns: int) -> str:

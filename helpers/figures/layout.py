@@ -1,7 +1,8 @@
 """Laying out: where boxes and arrows go. Only that; drawing is elsewhere.
 
 The embedded program of the package graphviz-pure does it, else the system's `dot`, else a plain layered layout of our
-own. A program that is over its time budget is killed. `arrange` never raises, and always places every box.
+own. A program that is over its time budget is killed. `arrange` never raises, and places every box or says
+that it cannot.
 
 Boxes come with their sizes, so no program needs fonts, and coordinates are rounded: with graphviz-pure the same graph
 gets the same numbers on every machine.
@@ -69,8 +70,8 @@ class Layout:
 
 #: Seconds that a layout program may take before it is killed.
 BUDGET = 5.0
-#: More boxes than this are not given to our own layout's crossing reduction.
-_SWEEP_LIMIT = 2_000
+#: More boxes than this are not given to our own layout: a summary reads better.
+OWN_LIMIT = 200
 _ENOUGH_FOR_ORDER = 4  # sweeps
 RANK_GAP, BOX_GAP = 40.0, 24.0
 _RELAX_LIMIT = 400  # boxes up to which arrows are made plainer where they can be
@@ -78,8 +79,11 @@ _RELAX_LIMIT = 400  # boxes up to which arrows are made plainer where they can b
 
 def arrange(
     boxes: Sequence[Box], arrows: Sequence[Arrow], frames: Sequence[Frame] = (), *, budget: float = BUDGET
-) -> Layout:
-    """Place boxes in ranks from top to bottom, arrows pointing down where they can."""
+) -> Layout | None:
+    """Place boxes in ranks from top to bottom, arrows pointing down where they can.
+
+    None if no program could do it within its budget and there are too many boxes for our own plain layout.
+    """
     if not boxes:
         return Layout(0.0, 0.0, (), (), (), "own")
     for name, command in programs():
@@ -89,7 +93,7 @@ def arrange(
                 return relaxed(read_layout(found, boxes, arrows, frames, name), boxes, frames)
             except (KeyError, ValueError, IndexError, TypeError):
                 continue  # a program of another kind under that name: the next one, or our own
-    return own_layout(boxes, arrows, frames)
+    return own_layout(boxes, arrows, frames) if len(boxes) <= OWN_LIMIT else None
 
 
 def layout_program() -> str:
@@ -402,18 +406,17 @@ def smooth(points: Sequence[Point]) -> tuple[Point, ...]:
 
 def order(rows: list[list[int]], items: list[_Item]) -> None:
     """Order each row by its neighbours' places, then give every item an x."""
-    if len(items) <= _SWEEP_LIMIT:
-        for sweep in range(_ENOUGH_FOR_ORDER):
-            down = sweep % 2 == 0
-            for r in range(len(rows)) if down else range(len(rows) - 1, -1, -1):
-                place = {i: k for near in (r - 1, r + 1) if 0 <= near < len(rows) for k, i in enumerate(rows[near])}
-                now = {i: k for k, i in enumerate(rows[r])}
+    for sweep in range(_ENOUGH_FOR_ORDER):
+        down = sweep % 2 == 0
+        for r in range(len(rows)) if down else range(len(rows) - 1, -1, -1):
+            place = {i: k for near in (r - 1, r + 1) if 0 <= near < len(rows) for k, i in enumerate(rows[near])}
+            now = {i: k for k, i in enumerate(rows[r])}
 
-                def weight(i: int, down=down, place=place, now=now) -> float:
-                    near = items[i].ups if down else items[i].downs
-                    return sum(place[j] for j in near) / len(near) if near else now[i]
+            def weight(i: int, down=down, place=place, now=now) -> float:
+                near = items[i].ups if down else items[i].downs
+                return sum(place[j] for j in near) / len(near) if near else now[i]
 
-                rows[r].sort(key=weight)
+            rows[r].sort(key=weight)
     for row in rows:
         x = 0.0
         for i in row:

@@ -25,7 +25,7 @@ class Row:
     counted: int
     storage_bytes: int  # of the storages behind it, 0 where none is live
     first: SavedTensor | None  # the earlier row whose storage this is, or None
-    alive: str  # "parameter", "buffer" or ""
+    alive: str  # "parameter", "leaf" or "buffer" if the tensor is alive anyway, else ""
     why: str
 
     @property
@@ -63,6 +63,7 @@ def rows(recording: Recording, moment: int, nodes: Iterable[int]) -> list[Row]:
     """Rows of the given nodes in their order, as things stood after event `moment`; numbers (scalars) left out."""
     live = live_storages(recording, moment)
     keeper: dict[int, SavedTensor] = {}
+    plain = {i for n in recording.nodes if n.leaf and not n.leaf.parameter for i in n.leaf.storages}
     out = []
     for n in nodes:
         node = recording.nodes[n]
@@ -80,6 +81,8 @@ def rows(recording: Recording, moment: int, nodes: Iterable[int]) -> list[Row]:
                 keeper[i] = saved
             categories = {live[i][1] for i in here}
             alive = "parameter" if PARAMETERS in categories else "buffer" if BUFFERS in categories else ""
+            if alive == "parameter" and plain.issuperset(here):
+                alive = "leaf"
             counted = sum(live[i][0] for i in new if live[i][1] not in (PARAMETERS, BUFFERS))
             if names is None:
                 names = argument_names(recording, node)
@@ -108,6 +111,8 @@ def name_through(recording: Recording, node_id: int) -> str:
     for _ in range(8):  # a view of a view of a view: enough, and no long chain is followed
         if node.leaf:
             return text.names(node.leaf.names)
+        if len(node.outputs) > 1:
+            return ""  # which of its names is meant cannot be told
         if node.names:
             return text.names(node.names)
         if text.operation(node.name) not in why.VIEWS or not node.edges or node.edges[0].node is None:
@@ -126,16 +131,19 @@ def counted_tensors(found: Iterable[Row]) -> int:
     return sum(1 for row in found if row.held and not row.alive and row.first is None and row.state != "packed")
 
 
-def not_counted(found: Iterable[Row]) -> str:
-    """ "parameters not counted", or with buffers where a row is one."""
-    kinds = {row.alive for row in found}
-    return "parameters and buffers not counted" if "buffer" in kinds else "parameters not counted"
-
-
 def heading(found: list[Row]) -> str:
-    """ "Kept for backward: 2 tensors, 10,240 bytes (parameters not counted)"."""
+    """ "Kept for backward: 2 tensors, 10,240 bytes (parameters not counted)", or with what is."""
     n, nbytes = counted_tensors(found), total(found)
+    words = f"Kept for backward: {text.plural(n, 'tensor')}, {text.plural(nbytes, 'byte')}"
+    parts = []
+    for kind in ("parameter", "leaf", "buffer"):
+        mine = [row for row in found if row.alive == kind and row.first is None]
+        if mine:
+            many = text.plural(len(mine), kind, "leaves" if kind == "leaf" else None)
+            parts.append(f"{many} ({text.exact(sum(row.storage_bytes for row in mine))})")
+    if parts:
+        words += f"; not counted, since alive anyway: {', '.join(parts)}"
+    else:
+        words += " (parameters not counted)"
     packed = sum(row.state == "packed" for row in found)
-    more = f"; {text.plural(packed, 'tensor')} packed away by a hook" if packed else ""
-    unit = "byte" if nbytes == 1 else "bytes"
-    return f"Kept for backward: {text.plural(n, 'tensor')}, {nbytes:,} {unit} ({not_counted(found)}){more}"
+    return words + (f"; {text.plural(packed, 'tensor')} packed away by a hook" if packed else "")

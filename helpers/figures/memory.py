@@ -128,8 +128,10 @@ def event_words(event: MemoryEvent) -> str:
 
 
 def peak_sentence(recording: Recording, line: Timeline) -> str:
-    when = f"at event {line.peak + 1} of {len(recording.events)}" if line.peak >= 0 else "before the first event"
-    return f"Peak: {text.exact(max(line.totals))}, {when}: {what_ran(recording, line.peak)}"
+    peak = text.exact(max(line.totals))
+    if line.peak < 0:
+        return f"Peak: {peak}, before the first event"
+    return f"Peak: {peak}, at event {line.peak + 1} of {len(recording.events)}: {what_ran(recording, line.peak)}"
 
 
 def parts_words(row: Sequence[int]) -> str:
@@ -158,7 +160,7 @@ def twin_of(
         shown = list(runs) if len(runs) <= most else [*runs[: most // 2], *runs[-(most // 2) :]]
         table = [
             [
-                f"{p.first + 1}–{p.last + 1}",
+                f"{p.first + 1}–{p.last + 1}" if p.first < p.last else f"{p.first + 1}",
                 p.name,
                 f"start {text.exact(p.start)}",
                 f"end {text.exact(p.end)}",

@@ -13,6 +13,8 @@ from . import text
 
 #: A run of at least this many equal blocks is folded to one.
 LEAST_REPEATS = 3
+#: A run of fewer operations in all is not folded: it would hide more than it saves.
+LEAST_COVERED = 16
 #: Starts of a repetition that are tried at each place: enough for a layer in which one operation occurs that often.
 _CANDIDATES = 24
 _MOST_SHIFTS = 200
@@ -155,7 +157,7 @@ def repeats(recording: Recording, operations: Sequence[int]) -> list[Block]:
         count = (i + slack - start) // period
         members = [tuple(operations[start + k * period : start + (k + 1) * period]) for k in range(count)]
         members, chained = consistent(recording, members, index)
-        if len(members) < LEAST_REPEATS or (period == 1 and len(members) < 2 * LEAST_REPEATS):
+        if len(members) < LEAST_REPEATS or period * len(members) < LEAST_COVERED:
             i += 1
             continue
         label, home = label_of(recording, members)

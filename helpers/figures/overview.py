@@ -34,12 +34,14 @@ def overview_figure(recording: Recording) -> Figure:
     lines = code_lines(recording)
     memory = memory_figure(recording)
     kept = kept_figure(recording)
-    graph = graph_figure(recording)
     failed = error_words(recording)
+    last = recording.events[-1] if failed else None
+    shown = last.graph if last is not None and last.graph is not None else 0
+    graph = graph_figure(recording, shown)
     parts = [part for part in (code_figure(lines), graph, kept, memory) if part is not None]
     twin = [part.text for part in parts]
     if len(recording.graphs) > 1:
-        more = f"This recording has {len(recording.graphs)} graphs; the first is shown."
+        more = f"This recording has {len(recording.graphs)} graphs; this is number {shown + 1}."
         twin.insert(len(twin) - 2, more)
     lead = ""
     if failed:
@@ -48,18 +50,32 @@ def overview_figure(recording: Recording) -> Figure:
     title = f"Recording of {text.plural(len(recording.events), 'event')}"
     if len(recording.graphs) > 1:
         lead += paragraph(more, soft=True)
+    if lead:
+        lead = f'<div style="{INSET}">{lead}</div>'
     alt = " ".join(part.alt for part in parts)
     return joined(title, lead, parts, "\n\n".join(twin), alt)
 
 
 def error_words(recording: Recording) -> str:
-    """What was raised, where; "" if nothing was."""
+    """What was raised, where, and who had released what was missing; "" if nothing was."""
     if not recording.events or recording.events[-1].kind != "error":
         return ""
     event = recording.events[-1]
-    where = text.line(recording, event.place)
-    node = f", while {text.quoted(recording.nodes[event.node].name)} ran" if event.node is not None else ""
-    return f"The code raised an error{' on ' + where if where else ''}{node}. {' '.join(event.note.split())}"
+    message = " ".join(event.note.split())
+    if event.node is None:
+        where = text.line(recording, event.place)
+        return f"The code raised an error{' on ' + where if where else ''}. {message}"
+    called = text.line(recording, recording.graphs[event.graph].place) if event.graph is not None else ""
+    node = recording.nodes[event.node]
+    made = text.line(recording, node.place)
+    words = f"The backward{' on ' + called if called else ''} raised an error as {text.quoted(node.name)}"
+    words += f" of {made} ran. {message}" if made else f" ran. {message}"
+    released = {recording.saved[s].released for s in node.saved} - {None}
+    before = sorted(e for e in released if e < event.index and recording.events[e].graph is not None)
+    if before:
+        by = text.line(recording, recording.graphs[recording.events[before[0]].graph].place)
+        words += f" What it had kept was released by the backward{' on ' + by if by else ' before'}."
+    return words
 
 
 def code_lines(recording: Recording) -> list[CodeLine]:

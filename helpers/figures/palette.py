@@ -42,6 +42,7 @@ GRAPH = MappingProxyType(
         "none": Paint("#ffffff", "#6e7781", SOFT),
         "pruned": Paint("#ffffff", "#8b949e", SOFT),
         "live": Paint("#f9d3e5", "#a8326f", INK),
+        "alive": Paint("#fbeaf2", "#0072b2", INK),
         "released": Paint("#ffffff", "#8b949e", SOFT),
         "packed": Paint("#fbeaf2", "#a8326f", INK),
         "changed in place": Paint("#f9d3e5", ALERT, INK),

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from helpers.data import Place, Recording, TensorInfo
 
-_PLAIN = re.compile(r"[^\W\d][\w.\[\]]*\Z")
+_PLAIN = re.compile(r"\w[\w.\[\]]*\Z")
 _TAIL = re.compile(r"Backward\d*\Z")
 #: Words that would read as part of a twin's own grammar if they stood bare where a name stands.
 _RESERVED = frozenset({"unnamed", "and", "line", "none"})
@@ -91,6 +91,20 @@ def escape_unprintable(character: str) -> str:
     return "".join(f"\\u{units[i]:02x}{units[i + 1]:02x}" for i in range(0, len(units), 2))
 
 
+_SIZES = re.compile(r"_sym_|sizes?$|strides?$|numel$|layout$|options$|scalar_type$")
+
+
+def is_size(name: str) -> bool:
+    """Whether a saved number's name says that it only tells a tensor's size or form."""
+    return _SIZES.search(name) is not None
+
+
+def value(content: str) -> str:
+    """A value at a line's end: as it stands if it is printable and cannot be taken for a quoted one, else quoted."""
+    plain = content.isprintable() and content.strip() == content and content and not content.startswith('"')
+    return content if plain else quoted(content)
+
+
 def names(many: Iterable[str]) -> str:
     """Every name, joined by " and "; "" if there is none."""
     return " and ".join(quoted(n) for n in many)
@@ -149,11 +163,11 @@ def short(text: str, limit: int) -> str:
     return f"{text[:head]}…{text[len(text) - (limit - 1 - head) :]}"
 
 
-def wrapped(text: str, width: int) -> list[str]:
-    """Words broken into lines of at most `width` characters; a longer word stands alone."""
+def wrapped(text: str, width: float, measure: Callable[[str], float] = len) -> list[str]:
+    """Words broken into lines of at most `width`, counted in characters unless measured; a longer word stands alone."""
     lines, current = [], ""
     for word in text.split():
-        if current and len(current) + 1 + len(word) > width:
+        if current and measure(f"{current} {word}") > width:
             lines.append(current)
             current = word
         else:

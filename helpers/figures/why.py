@@ -110,6 +110,7 @@ REASONS = MappingProxyType(
         "MaskedSelect": {"mask": "tells where each gradient goes", "self": "gives the shape to fill again"},
         "MaskedScatter": {"mask": "tells where each gradient goes"},
         "Softmax": {"result": _SOFTMAX},
+        "SafeSoftmax": {"result": _SOFTMAX},
         "LogSoftmax": {"result": "the log-probabilities: their gradient is made of themselves"},
         "Logsumexp": {
             "self": "with the result, gives the probabilities",
