@@ -50,10 +50,12 @@ READY = """async () => {
     await panel.revealed;
 }"""
 RUN_ALL = "async () => await jupyterapp.commands.execute('notebook:run-all-cells')"
+# A folded cell has no prompt in the page, so its count stands in.
 CELLS = """() => [...jupyterapp.shell.widgets('main')].find(widget => widget.sessionContext).content.widgets
     .filter(cell => cell.model.type === 'code' && cell.model.sharedModel.source.trim())
     .map(cell => ({
-        prompt: cell.node.querySelector('.jp-InputPrompt').textContent.trim(),
+        prompt: cell.inputHidden
+            ? `[${cell.model.executionCount ?? ' '}]:` : cell.node.querySelector('.jp-InputPrompt').textContent.trim(),
         tags: cell.model.getMetadata('tags') || [],
         errors: cell.model.outputs.toJSON().filter(o => o.output_type === 'error').map(o => o.ename),
     }))"""

@@ -94,6 +94,13 @@ def test_the_readme_names_only_targets_that_exist():
         assert set(re.findall(r"`make ([a-z-]+)", text)) | {"lab"} <= set(TARGETS)
 
 
+def test_the_readme_gives_the_lines_that_make_runs():
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    nbval = re.search(r"^NBVAL := (.*)$", MAKEFILE, re.M)[1]
+    assert f"-m pytest tests notebooks {nbval}\n" in text
+    assert text.count(f"python -m jupyterlab {LAB[0]}\n") == 2
+
+
 def test_make_lab_really_starts(tmp_path):
     """The real command in the real environment: it prints an address, and something answers there."""
     if Path(sys.prefix) != ROOT / ".venv":
