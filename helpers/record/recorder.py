@@ -841,11 +841,16 @@ def _written(arguments: tuple, args: tuple, kwargs: dict) -> list[Tensor]:
 
 
 def _dense(tensor: Tensor) -> bool:
+    """Whether its elements fill their memory without gap or overlap, in whatever order."""
     if tensor.is_contiguous():
         return True
-    from torch._prims_common import is_non_overlapping_and_dense
-
-    return bool(is_non_overlapping_and_dense(tensor))
+    step = 1
+    for stride, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
+        if size != 1:
+            if stride != step:
+                return False
+            step *= size
+    return True
 
 
 def _all_tensors() -> list[Tensor]:
