@@ -21,7 +21,7 @@ MONO = "Menlo,Consolas,DejaVu Sans Mono,Courier New,monospace"
 INSET = "padding:8px 18px;"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Figure:
     """A figure: what a notebook shows, and the same facts in words.
 

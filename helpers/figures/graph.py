@@ -31,7 +31,7 @@ _LONG = 10  # ranks that an arrow may span in a whole picture of a large graph
 _FAR = 2  # ranks that an arrow from a leaf may span before the leaf is drawn again
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class GraphFigure(Figure):
     """A graph. `nbytes`: kept for backward in it, parameters not counted. `folded`: whether `text` stands for more."""
 
@@ -43,7 +43,7 @@ class GraphFigure(Figure):
         return self.full or self.text
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class View:
     """A graph at a moment, as drawing and twin both need it."""
 
@@ -297,6 +297,9 @@ def row_fields(view: View, row: ledger.Row) -> list[str]:
         fields.append(f"{row.alive}: not counted")
     if row.first is not None:
         fields.append(f"same storage as {ledger.formal(row.first)} of [{view.number[row.first.node]}]: counted once")
+    elif row.state == "packed":
+        if row.counts:
+            fields.append(f"in its place {text.exact(row.storage_bytes)}")
     elif not row.alive and row.storage_bytes not in (0, saved.nbytes):
         fields.append(f"a view: its whole storage of {text.exact(row.storage_bytes)} stays")
     return fields
@@ -643,7 +646,8 @@ def ellipse(rows: list[ledger.Row], times: int) -> Ellipse:
     lines = [Words(text.short(names, 24), 11.5, bold=True)]
     if len(rows) > 1:
         lines.append(Words(f"kept {len(rows)} times", 10, soft=True))
-    lines.append(Words(text.tensor(TensorInfo(saved.shape, saved.dtype, saved.device)), 10.5))
+    if saved.dtype:
+        lines.append(Words(text.tensor(TensorInfo(saved.shape, saved.dtype, saved.device)), 10.5))
     again = row.first is not None and row.first.node != row.node.id and not row.alive
     state = "again" if again and row.state == "live" else row.state
     if row.alive and row.state == "live":
@@ -652,7 +656,9 @@ def ellipse(rows: list[ledger.Row], times: int) -> Ellipse:
         lines.append(Words("released", 10.5, italic=True))
     elif row.state == "packed":
         lines.append(Words("packed", 10.5, italic=True))
-        if saved.packed:
+        if row.counts:
+            lines.append(Words(f"{text.exact(row.storage_bytes)} in its place", 10))
+        elif saved.packed:
             lines.append(Words(text.short(text.quoted(saved.packed).strip('"'), 24), 9.5))
     elif row.alive:
         lines.append(Words(text.exact(saved.nbytes), 10.5))
@@ -956,7 +962,7 @@ def legend_of(scene: Scene) -> list[tuple[str, str]]:
         ("live", "kept for backward", "live" in states),
         ("alive", "kept, but alive anyway", "alive" in states),
         ("again", "kept, memory counted elsewhere", "again" in states),
-        ("packed", "packed away by a hook", "packed" in states),
+        ("packed", "packed by a hook", "packed" in states),
         ("released", "released", "released" in states),
         ("changed in place", "changed in place since", "changed in place" in states),
     ]
@@ -1027,7 +1033,7 @@ def summary_lines(view: View) -> list[Line]:
         entry = found.setdefault(name, [0, 0, 0])
         entry[0] += 1
         for row in view.rows.get(n, ()):
-            entry[1] += row.held and not row.alive and row.first is None and row.state != "packed"
+            entry[1] += row.counts
             entry[2] += row.counted
     lines = [Line(name, *entry) for name, entry in found.items()]
     return sorted(lines, key=lambda line: (-line.nbytes, -line.count, line.name))

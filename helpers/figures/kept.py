@@ -22,7 +22,7 @@ MOST_ROWS = 40
 MOST_FREED = 8
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class KeptFigure(Figure):
     """The ledger. nbytes: its total, in bytes, each storage once, parameters and buffers not counted.
 
@@ -147,6 +147,8 @@ def status(recording: Recording, row: Row) -> str:
     keeper = recording.nodes[row.first.node].name if row.first else ""
     if row.state == "packed":
         parts.append(f"packed: {text.quoted(row.saved.packed)}" if row.saved.packed else "packed")
+        if row.counts:
+            parts.append(f"in its place {text.exact(row.storage_bytes)}")
     elif row.state == "changed in place":
         parts.append("changed in place since: backward would raise")
     if row.first is not None:

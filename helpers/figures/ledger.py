@@ -16,7 +16,7 @@ class Row:
     """One tensor that one node keeps.
 
     counted: what this row adds to the total, in bytes: the whole storage at its first keeper, 0 at the others, 0 for
-    parameters and buffers (alive anyway), packed and released tensors. The rows' sum is the ledger's total.
+    parameters and buffers (alive anyway) and for released tensors; of a packed one, what stands in its place. The rows' sum is the ledger's total.
     """
 
     saved: SavedTensor
@@ -46,6 +46,12 @@ class Row:
     def formal(self) -> str:
         """What the backward formula calls it: "self", "indices[1]", "attribute mask"."""
         return formal(self.saved)
+
+    @property
+    def counts(self) -> bool:
+        """Whether it adds to the total: its own memory, not alive anyway, not counted before."""
+        mine = self.held and not self.alive and self.first is None
+        return mine and (self.state != "packed" or self.storage_bytes > 0)
 
     @property
     def held(self) -> bool:
@@ -128,7 +134,7 @@ def total(found: Iterable[Row]) -> int:
 
 def counted_tensors(found: Iterable[Row]) -> int:
     """How many tensors the total is made of: rows that add to it."""
-    return sum(1 for row in found if row.held and not row.alive and row.first is None and row.state != "packed")
+    return sum(row.counts for row in found)
 
 
 def heading(found: list[Row]) -> str:
@@ -146,4 +152,4 @@ def heading(found: list[Row]) -> str:
     else:
         words += " (parameters not counted)"
     packed = sum(row.state == "packed" for row in found)
-    return words + (f"; {text.plural(packed, 'tensor')} packed away by a hook" if packed else "")
+    return words + (f"; {text.plural(packed, 'tensor')} packed by a hook" if packed else "")

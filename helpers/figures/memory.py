@@ -24,7 +24,7 @@ BIGGEST = 8
 MOST_PHASES = 60
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class MemoryFigure(Figure):
     """The timeline. peak: bytes; peak_moment: the event after which they are live (-1: before the first)."""
 

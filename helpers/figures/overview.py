@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from helpers.data import MemoryEvent, Recording
+from helpers.data import MemoryEvent, Node, Recording, state_at
 
 from . import text
 from .bundle import INSET, MONO, Figure, escape, joined, paragraph
@@ -35,8 +35,7 @@ def overview_figure(recording: Recording) -> Figure:
     memory = memory_figure(recording)
     kept = kept_figure(recording)
     failed = error_words(recording)
-    last = recording.events[-1] if failed else None
-    shown = last.graph if last is not None and last.graph is not None else 0
+    shown = (failed_at(recording)[0] or 0) if failed else 0
     graph = graph_figure(recording, shown)
     parts = [part for part in (code_figure(lines), graph, kept, memory) if part is not None]
     twin = [part.text for part in parts]
@@ -62,20 +61,53 @@ def error_words(recording: Recording) -> str:
         return ""
     event = recording.events[-1]
     message = " ".join(event.note.split())
-    if event.node is None:
-        where = text.line(recording, event.place)
+    where = text.line(recording, event.place)
+    graph, node = failed_at(recording)
+    if graph is None:
         return f"The code raised an error{' on ' + where if where else ''}. {message}"
-    called = text.line(recording, recording.graphs[event.graph].place) if event.graph is not None else ""
-    node = recording.nodes[event.node]
+    called = text.line(recording, recording.graphs[graph].place)
+    words = f"The backward{' on ' + called if called else ''} raised an error"
+    if node is None:
+        return f"{words}. {message}"
     made = text.line(recording, node.place)
-    words = f"The backward{' on ' + called if called else ''} raised an error as {text.quoted(node.name)}"
-    words += f" of {made} ran. {message}" if made else f" ran. {message}"
-    released = {recording.saved[s].released for s in node.saved} - {None}
-    before = sorted(e for e in released if e < event.index and recording.events[e].graph is not None)
-    if before:
-        by = text.line(recording, recording.graphs[recording.events[before[0]].graph].place)
-        words += f" What it had kept was released by the backward{' on ' + by if by else ' before'}."
-    return words
+    words += f" as {text.quoted(node.name)}{' of ' + made if made else ''} ran. {message}"
+    by = released_by(recording, node, event.index)
+    return words + (f" What it had kept was released by the backward{by}." if by is not None else "")
+
+
+def failed_at(recording: Recording) -> tuple[int | None, Node | None]:
+    """The pass in which the recording's error arose, and the node that was running, as far as can be told.
+
+    Where the event does not say it: the pass that began and did not end, and the next node that was due in it, if that
+    one lacks what it needs.
+    """
+    event = recording.events[-1]
+    if event.node is not None:
+        return event.graph, recording.nodes[event.node]
+    began = [e.graph for e in recording.events if e.kind == "enter"]
+    ended = {e.graph for e in recording.events if e.kind == "leave"}
+    unfinished = [g for g in began if g not in ended]
+    if not unfinished:
+        return None, None
+    graph = recording.graphs[unfinished[-1]]
+    ran = {e.node for e in recording.events if e.graph == graph.id and e.kind == "run"}
+    due = [recording.nodes[n] for n in graph.nodes if n not in ran and n not in graph.pruned]
+    node = max((n for n in due if not n.leaf), key=lambda n: (n.sequence or 0, -n.id), default=None)
+    if node is None:
+        return graph.id, None
+    lacking = any(state_at(recording.saved[s], event.index) in ("released", "changed in place") for s in node.saved)
+    return graph.id, node if lacking else None
+
+
+def released_by(recording: Recording, node: Node, before: int) -> str | None:
+    """ " on line 4": the backward that released what a node had kept; None if none did."""
+    released = [recording.saved[s].released for s in node.saved]
+    events = [recording.events[e] for e in released if e is not None and e < before]
+    passes = [e.graph for e in events if e.graph is not None]
+    if not passes:
+        return None
+    line = text.line(recording, recording.graphs[passes[0]].place)
+    return f" on {line}" if line else " before"
 
 
 def code_lines(recording: Recording) -> list[CodeLine]:

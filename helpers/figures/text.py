@@ -48,8 +48,8 @@ def shape(sizes: Sequence[int]) -> str:
 
 
 def tensor(info: TensorInfo | None) -> str:
-    """ "32×64 float32", with the device if it is not the CPU."""
-    if info is None:
+    """ "32×64 float32", with the device if it is not the CPU; "unknown" where shape and dtype are not known."""
+    if info is None or not info.dtype:
         return "unknown"
     where = "" if info.device == "cpu" else f" on {info.device}"
     return f"{shape(info.shape)} {info.dtype}{where}"

@@ -1,0 +1,367 @@
+"""Reading text twins back: what a twin says, as plain values, to be held against the recording it was made from."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+
+from helpers import data
+from helpers.figures.order import forward_order
+
+STATES = {"kept": "live"}
+
+
+def fields(line: str) -> list[str]:
+    """Parts of a line between two or more spaces; spaces inside double quotes do not part."""
+    out, current, quoted, i = [], "", False, 0
+    while i < len(line):
+        c = line[i]
+        if quoted and c == "\\":
+            current += line[i : i + 2]
+            i += 2
+            continue
+        if c == '"':
+            quoted = not quoted
+        if not quoted and line.startswith("  ", i):
+            if current:
+                out.append(current)
+            current = ""
+            while i < len(line) and line[i] == " ":
+                i += 1
+            continue
+        current += c
+        i += 1
+    return [*out, current] if current else out
+
+
+def parts(text: str, separator: str) -> list[str]:
+    """Like str.split, but not inside double quotes."""
+    out, current, quoted, i = [], "", False, 0
+    while i < len(text):
+        if quoted and text[i] == "\\":
+            current += text[i : i + 2]
+            i += 2
+        elif not quoted and text.startswith(separator, i):
+            out.append(current)
+            current = ""
+            i += len(separator)
+        else:
+            quoted ^= text[i] == '"'
+            current += text[i]
+            i += 1
+    return [*out, current]
+
+
+def name(text: str) -> str:
+    return json.loads(text) if text.startswith('"') else text
+
+
+def names(text: str) -> tuple[str, ...]:
+    return () if text == "unnamed" else tuple(name(part) for part in parts(text, " and "))
+
+
+def number(text: str) -> int:
+    return int(text.replace(",", ""))
+
+
+def nbytes(text: str) -> int:
+    assert text.endswith(" B"), text
+    return number(text[:-2])
+
+
+def tensor(text: str) -> tuple:
+    if text == "unknown":
+        return None
+    found = re.fullmatch(r"(scalar|\d+(?:×\d+)*) (\S+?)(?: on (\S+))?", text)
+    shape = () if found[1] == "scalar" else tuple(map(int, found[1].split("×")))
+    return shape, found[2], found[3] or "cpu"
+
+
+def outputs(text: str) -> list[tuple]:
+    if text == "no outputs":
+        return []
+    out = []
+    for part in text.split("; "):
+        times = re.match(r"([\d,]+) times ", part)
+        out += [tensor(part[times.end() :] if times else part)] * (number(times[1]) if times else 1)
+    return out
+
+
+def value(text: str) -> str:
+    return json.loads(text) if text.startswith('"') else text
+
+
+def where(recording: data.Recording, place: int | None) -> str:
+    found = recording.place_of(place)
+    frame = found.outer if found else None
+    if frame is None:
+        return ""
+    label = recording.sources[frame.source].label
+    return f"line {frame.line}" if frame.source == (recording.cell or 0) else f"{label} line {frame.line}"
+
+
+# ---------------------------------------------------------------------------------------------------------------- graph
+
+
+def read_graph(twin: str) -> dict:
+    """A graph's twin as plain values: counts, the ledger's heading, and nodes in order."""
+    lines = twin.split("\n")
+    counts = re.search(r": ([\d,]+) operations?, ([\d,]+) (?:leaf|leaves), ([\d,]+) edges?$", lines[0])
+    heading = re.match(r"Kept for backward: ([\d,]+) tensors?, ([\d,]+) bytes?", lines[1])
+    nodes: list[dict] = []
+    for line in lines[2:]:
+        if line.startswith("        "):
+            read_detail(line.strip(), nodes[-1])
+        elif line.startswith("  ["):
+            nodes.append(read_node(fields(line.strip()), len(nodes) + 1))
+    return {
+        "operations": number(counts[1]), "leaves": number(counts[2]), "edges": number(counts[3]),
+        "tensors": number(heading[1]), "bytes": number(heading[2]), "nodes": nodes,
+    }  # fmt: skip
+
+
+def read_node(found: list[str], expected: int) -> dict:
+    assert found[0] == f"[{expected}]"
+    node = dict(
+        froms=[], saved=[], scalars=[], numbers=[], note="", roots=None, pruned=False, line="", module="", names=()
+    )
+    leaf = re.match(r"(leaf|parameter) ", found[1])
+    if leaf:
+        node |= dict(kind=leaf[1], names=names(found[1][leaf.end() :]), tensor=tensor(found[2]), bytes=nbytes(found[3]))
+        rest = found[4:]
+    else:
+        node |= dict(kind="operation", name=name(found[1]))
+        rest = found[2:]
+    for item in rest:
+        if item.startswith("makes "):
+            node["names"] = names(item[6:])
+        elif item == "root" or item.startswith("root at output "):
+            node["roots"] = [0] if item == "root" else [int(o) for o in item[15:].split(", ")]
+        elif item == "pruned":
+            node["pruned"] = True
+        elif item == "custom Function":
+            node["kind"] = "custom"
+        elif item == "compiled or unknown":
+            node["kind"] = "edge"
+        elif item.startswith("in "):
+            node["module"] = name(item[3:])
+        elif re.search(r"(^| )line \d+$", item):
+            node["line"] = item
+        else:
+            assert "outputs" not in node, item
+            node["outputs"] = outputs(item)
+    return node
+
+
+def read_detail(line: str, node: dict) -> None:
+    if line.startswith("from "):
+        for item in line[5:].split(", "):
+            found = re.fullmatch(r"\[(\d+)\](?: output (\d+))?", item)
+            node["froms"].append((int(found[1]), int(found[2] or 0)) if found else item)
+    elif line.startswith("keeps a number as "):
+        formal, number_ = line[18:].split(" = ", 1)
+        node["numbers"].append((formal, value(number_)))
+    elif line.startswith("keeps "):
+        node["saved"].append(read_saved(fields(line)))
+    elif line.startswith("notes "):
+        left, right = parts(line[6:], " = ")[0], line[6:].split(" = ", 1)[1]
+        node["scalars"].append((name(left), value(right)))
+    elif line.startswith("note: "):
+        node["note"] = name(line[6:])
+    else:
+        raise AssertionError(line)
+
+
+def read_saved(found: list[str]) -> dict:
+    if found[-1] == "never saved":
+        return dict(formal=found[0].removeprefix("keeps nothing as "), state="never saved")
+    role = re.match(r"keeps its (input|output) ", found[0])
+    state, _, packed = found[4].partition(": ")
+    out = dict(
+        output=role[1] == "output", names=names(found[0][role.end() :]), formal=found[1].removeprefix("as "),
+        tensor=tensor(found[2]), bytes=nbytes(found[3]), state=STATES.get(state, state), packed=name(packed) if packed else "",
+        alive=False, first=None, storage=None,
+    )  # fmt: skip
+    for item in found[5:]:
+        if item.endswith(": not counted"):
+            out["alive"] = True
+        elif item.startswith("in its place "):
+            out["storage"] = nbytes(item[13:])
+        elif found_ := re.fullmatch(r"same storage as (.+) of \[(\d+)\]: counted once", item):
+            out["first"] = (int(found_[2]), found_[1])
+        else:
+            out["storage"] = nbytes(re.fullmatch(r"a view: its whole storage of (.+) stays", item)[1])
+    return out
+
+
+def formal(saved: data.SavedTensor) -> str:
+    text = saved.argument
+    if text.startswith("attribute ") and not re.fullmatch(r"\w[\w.\[\]]*", text[10:]):
+        text = "attribute " + json.dumps(text[10:], ensure_ascii=False)
+    return text if saved.position is None else f"{text}[{saved.position}]"
+
+
+def info(saved: data.SavedTensor) -> tuple | None:
+    return (saved.shape, saved.dtype, saved.device) if saved.dtype else None
+
+
+def expected_graph(recording: data.Recording, g: int) -> dict:
+    """The same plain values, from the recording itself."""
+    graph = recording.graphs[g]
+    moment = graph.event if graph.event is not None else len(recording.events) - 1
+    ordered = forward_order(recording, graph)
+    index = {n: i + 1 for i, n in enumerate(ordered)}
+    live = data.live_storages(recording, moment)
+    first_of: dict[int, tuple[int, str]] = {}
+    nodes, tensors, total = [], 0, 0
+    for n in ordered:
+        node = recording.nodes[n]
+        roots = [e.output for e in graph.roots if e.node == n]
+        out = dict(
+            froms=["no gradient" if e.node is None else (index[e.node], e.output) for e in node.edges],
+            saved=[], scalars=[(s.name, s.value) for s in node.scalars], numbers=[], note=node.note,
+            roots=roots or None, pruned=n in graph.pruned, line="", module=node.module, names=node.names,
+        )  # fmt: skip
+        if node.leaf:
+            leaf = node.leaf
+            out |= dict(
+                kind="parameter" if leaf.parameter else "leaf", names=leaf.names, bytes=leaf.nbytes,
+                tensor=(leaf.shape, leaf.dtype, leaf.device),
+            )  # fmt: skip
+            nodes.append(out)
+            continue
+        made = [o and (o.shape, o.dtype, o.device) for o in node.outputs]
+        out |= dict(kind=node.kind, name=node.name, line=where(recording, node.place), outputs=made)
+        for s in node.saved:
+            saved = recording.saved[s]
+            state = data.state_at(saved, moment)
+            if state is None:
+                continue
+            if saved.scalar:
+                out["numbers"].append((formal(saved), saved.scalar))
+                continue
+            if state == "never saved":
+                out["saved"].append(dict(formal=formal(saved), state=state))
+                continue
+            here = [i for i in saved.storages if i in live and state != "released"]
+            new = [i for i in here if i not in first_of]
+            first = next((first_of[i] for i in here if i in first_of), None)
+            for i in new:
+                first_of[i] = (index[n], formal(saved))
+            alive = any(live[i][1] in ("parameters", "buffers") for i in here)
+            size = sum(live[i][0] for i in here)
+            if not alive:
+                total += sum(live[i][0] for i in new)
+                tensors += first is None and (state in ("live", "changed in place") or size > 0)
+            view = size not in (0, saved.nbytes if state != "packed" else 0) and first is None and not alive
+            out["saved"].append(
+                dict(
+                    output=saved.output, names=saved.names, formal=formal(saved), bytes=saved.nbytes, state=state,
+                    tensor=info(saved), packed=saved.packed if state == "packed" else "",
+                    alive=alive, first=first, storage=size if view else None,
+                )
+            )  # fmt: skip
+        nodes.append(out)
+    operations = sum(recording.nodes[n].leaf is None for n in ordered)
+    edges = sum(e.node is not None for n in ordered for e in recording.nodes[n].edges)
+    return {
+        "operations": operations, "leaves": len(ordered) - operations, "edges": edges, "tensors": tensors, "bytes": total,
+        "nodes": nodes,
+    }  # fmt: skip
+
+
+# --------------------------------------------------------------------------------------------------------------- ledger
+
+FLAG = re.compile(r" \[([^\[\]]*(?:\"(?:[^\"\\]|\\.)*\"[^\[\]]*)*)\]$")
+
+
+def read_kept(twin: str) -> dict:
+    """A ledger's twin (the full one): its total, its rows, and the bytes that each row adds."""
+    lines = twin.split("\n")
+    heading = re.match(r"Kept for backward: ([\d,]+) tensors?, ([\d,]+) bytes?", lines[0])
+    rows = []
+    for line in lines[1:]:
+        if not line.startswith("  "):
+            continue
+        found = fields(line)
+        size = nbytes(found[4])
+        flag = FLAG.search(line)
+        flags = flag[1] if flag else ""
+        whole = re.search(r"(?:keeps its whole storage of|in its place) ([\d,]+ B)", flags)
+        state = "packed" if "packed" in flags else "changed in place" if "changed in place" in flags else "live"
+        counts = not ("counted once" in flags or "not counted" in flags or (state == "packed" and not whole))
+        rows.append(
+            dict(
+                node=name(found[0]), output=found[1] == "keeps its output",
+                label=found[2] if found[2].startswith("(") else names(found[2]), tensor=tensor(found[3]), bytes=size,
+                state=state, counted=(nbytes(whole[1]) if whole else size) if counts else 0, why=found[-1],
+            )
+        )  # fmt: skip
+    return {"tensors": number(heading[1]), "bytes": number(heading[2]), "rows": rows}
+
+
+def check_kept(recording: data.Recording, twin: str, moment: int | None = None) -> None:
+    found = read_kept(twin)
+    total = data.kept_bytes(recording, moment)
+    assert found["bytes"] == total
+    assert sum(row["counted"] for row in found["rows"]) == total
+    at = data.kept_moment(recording) if moment is None else moment
+    expected = Counter()
+    for saved in data.kept_at(recording, moment):
+        if not saved.scalar:
+            label = saved.names or f"({formal(saved)})"
+            state = data.state_at(saved, at)
+            expected[(recording.nodes[saved.node].name, saved.output, label, info(saved), saved.nbytes, state)] += 1
+    said = Counter((r["node"], r["output"], r["label"], r["tensor"], r["bytes"], r["state"]) for r in found["rows"])
+    assert said == expected
+    assert all(row["why"] for row in found["rows"])
+
+
+# --------------------------------------------------------------------------------------------------------------- memory
+
+
+def categories(text: str) -> dict[str, int]:
+    if text == "nothing":
+        return {}
+    out = {}
+    for part in re.findall(r"([a-z ]+?) ([\d,]+ B)(?:, |$)", text):
+        out[part[0].strip()] = nbytes(part[1])
+    return out
+
+
+def check_memory(recording: data.Recording, twin: str) -> None:
+    """Every number of a memory twin (the full one), against the folds over the recording."""
+    line = data.timeline(recording)
+    totals = line.totals
+    lines = twin.split("\n")
+    head = re.fullmatch(r"Memory: ([\d,]+) events?; ([\d,]+ B) live before, ([\d,]+ B) after", lines[0])
+    assert number(head[1]) == len(recording.events)
+    assert (nbytes(head[2]), nbytes(head[3])) == (totals[0], totals[-1])
+    peak = re.match(r"Peak: ([\d,]+ B), (?:at event ([\d,]+) of|before the first event)", lines[1])
+    assert nbytes(peak[1]) == max(totals)
+    moment = number(peak[2]) - 1 if peak[2] else -1
+    assert moment == line.peak
+    at = {k: v for k, v in line.at(moment).items() if v}
+    assert categories(lines[2].removeprefix("  at the peak: ")) == at
+    live = sorted((n for n, _ in data.live_storages(recording, moment).values() if n), reverse=True)
+    biggest = [nbytes(fields(x)[0]) for x in lines if x.startswith("    ")]
+    assert biggest == live[: len(biggest)] and (len(biggest) == 8 or len(biggest) == len(live))
+    rows = []
+    begin = lines.index("Phases:") + 1 if "Phases:" in lines else len(lines)
+    for text in lines[begin:]:
+        if not text.startswith("  "):
+            break
+        span, name_, start, end, top = fields(text)
+        first, _, last = span.partition("–")
+        size, _, split = top.removeprefix("peak ").partition(": ")
+        rows.append((name_, int(first) - 1, int(last or first) - 1, nbytes(start[6:]), nbytes(end[4:]), nbytes(size)))
+        assert sum(categories(split).values()) == nbytes(size)
+        assert any(
+            {k: v for k, v in zip(line.categories, row, strict=True) if v} == categories(split)
+            for row in line.rows[rows[-1][1] : rows[-1][2] + 2]
+        )
+    expected = [
+        (name_, a, b, totals[a], totals[b + 1], max(totals[a : b + 2])) for name_, a, b in data.phases(recording)
+    ]
+    assert rows == expected
