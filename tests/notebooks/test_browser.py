@@ -66,6 +66,17 @@ STILLS = """() => [...document.querySelectorAll('.jp-OutputArea img[src^="data:i
 EMPTY = """() => [...document.querySelectorAll('.jp-OutputArea-output')].filter(output => !output.textContent.trim()
     && ![...output.querySelectorAll('*')].some(part => part.getBoundingClientRect().height > 5)).length"""
 
+# axe judges contrast only of what is in view, and takes a page whose body has no height as out of view.
+UNCLIPPED = "html, body { height: 100vh } .jp-Cell { content-visibility: visible !important }"
+HEIGHT = "() => document.querySelector('.jp-WindowedPanel-outer').scrollHeight"
+TO_TOP = "() => { document.querySelector('.jp-WindowedPanel-outer').scrollTop = 0; }"
+
+# JupyterLab itself makes links of what looks like a file in a traceback.
+OUTPUTS = {
+    "include": [[".jp-OutputArea-output"]],
+    "exclude": [['.jp-OutputArea-output[data-mime-type="application/vnd.jupyter.error"]']],
+}
+
 
 @pytest.fixture(scope="module")
 def browser():
@@ -139,8 +150,12 @@ def look(browser, lab, name):
             "() => ![...document.querySelectorAll('.jp-InputPrompt')].some(p => p.textContent.includes('*'))"
         )
         page.wait_for_timeout(500)
+        page.add_style_tag(content=UNCLIPPED)
+        page.set_viewport_size({"width": 1280, "height": page.evaluate(HEIGHT) + 300})
+        page.evaluate(TO_TOP)
+        page.wait_for_timeout(500)
         outputs = page.locator(".jp-OutputArea-output").count()
-        found = axe.Axe().run(page, context={"include": [[".jp-OutputArea-output"]]}) if outputs else None
+        found = axe.Axe().run(page, context=OUTPUTS) if outputs else None
         violations = found.response["violations"] if found else []
         named = [(v["id"], node["html"][:200], node["failureSummary"][:200]) for v in violations for node in v["nodes"]]
         return stills, page.evaluate(CELLS), page.evaluate(EMPTY), named
@@ -165,13 +180,13 @@ def test_notebook_in_jupyterlab(browser, lab, path):
 
 
 def test_what_is_wrong_is_seen(browser, lab, course):
-    """A planted notebook: a broken picture, an error, an output without height, a button without a name."""
+    """A planted notebook: a broken picture, an error, an output without height, a button without a name, faint text."""
     broken = new_output("display_data", data={"text/html": '<img alt="x" src="data:image/svg+xml;base64,QUJD">'})
     cells = [
         new_markdown_cell("# Planted"),
         new_code_cell("1", outputs=[broken], execution_count=1),
         new_code_cell("from IPython.display import HTML\nHTML('<p style=\"height: 0; margin: 0\"></p>')"),
-        new_code_cell("HTML('<button></button>')"),
+        new_code_cell("HTML('<button></button><p style=\"color: #ccc; background: #fff\">faint</p>')"),
         new_code_cell("1 / 0"),
         new_code_cell("2"),
     ]
@@ -183,4 +198,4 @@ def test_what_is_wrong_is_seen(browser, lab, course):
     assert [cell["errors"] for cell in cells] == [[], [], [], ["ZeroDivisionError"], []]
     assert cells[-1]["prompt"] == "[ ]:"
     assert empty == 1
-    assert {rule for rule, *_ in violations} == {"button-name"}
+    assert {rule for rule, *_ in violations} == {"button-name", "color-contrast"}

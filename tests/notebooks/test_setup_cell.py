@@ -1,9 +1,10 @@
 """The set-up cell: finds the course above, else fetches it once and installs what is missing, with no dependencies."""
 
-import importlib.util
+import importlib.metadata
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -45,20 +46,26 @@ def test_in_a_clone_it_starts_nothing(commands, monkeypatch, tmp_path):
     assert sys.path.count(sys.path[0]) == 1
 
 
-@pytest.mark.parametrize("missing", [[], ["torchviz"], ["graphviz_pure", "torchviz"]])
+@pytest.mark.parametrize("missing", [[], ["torchviz"], ["graphviz-pure", "torchviz"]])
 def test_elsewhere_it_clones_once_and_installs_what_is_missing(commands, monkeypatch, tmp_path, missing, capsys):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name in missing else True)
+    there = [SimpleNamespace(name=name) for name in {"graphviz-pure", "torchviz"} - set(missing)]
+    monkeypatch.setattr(importlib.metadata, "distributions", lambda: there)
     exec(SOURCE, {})
     clone, *installs = commands
     assert clone[:6] == ["git", "clone", "--quiet", "--depth", "1", "--branch"]
     assert clone[6:8] == ["v2", "https://github.com/owner/name"]
     assert [command[1:6] for command in installs] == [["-m", "pip", "install", "--quiet", "--no-deps"]] * len(missing)
-    assert [command[-1].split("==")[0].replace("-", "_") for command in installs] == missing
+    assert sorted(command[-1].split("==")[0] for command in installs) == missing
     assert {command[-1] for command in installs} <= set(lines("requirements.txt"))
     assert sys.path[0] == str(tmp_path / "gradients-and-intermediates")
     commands.clear()
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: True)
+    there += [SimpleNamespace(name=name) for name in missing]
     exec(SOURCE, {})
     assert commands == []
     assert capsys.readouterr().out == ""
+
+
+def test_the_names_are_those_that_pip_lists():
+    listed = {found.name for found in importlib.metadata.distributions()}
+    assert {"graphviz-pure", "torchviz"} <= listed
