@@ -71,10 +71,10 @@ UNCLIPPED = "html, body { height: 100vh } .jp-Cell { content-visibility: visible
 HEIGHT = "() => document.querySelector('.jp-WindowedPanel-outer').scrollHeight"
 TO_TOP = "() => { document.querySelector('.jp-WindowedPanel-outer').scrollTop = 0; }"
 
-# JupyterLab itself makes links of what looks like a file in a traceback.
+# A traceback is coloured and linked by JupyterLab itself, which calls it stderr.
 OUTPUTS = {
     "include": [[".jp-OutputArea-output"]],
-    "exclude": [['.jp-OutputArea-output[data-mime-type="application/vnd.jupyter.error"]']],
+    "exclude": [['.jp-OutputArea-output[data-mime-type="application/vnd.jupyter.stderr"]']],
 }
 
 
