@@ -26,6 +26,18 @@ graph_task: Callable[[], int] = getattr(torch._C, "_current_graph_task_id", lamb
 NO_SEQUENCE = 2**64 - 1
 
 
+#: Nodes whose formula asks whether a dispatch mode is on, and then works out of place or by another method (with other
+#: rounding). They run with our mode hidden; what is live inside them for a moment is not seen.
+FORMULAS_THAT_LOOK = frozenset(
+    f"{name}Backward"
+    for name in (
+        "Aminmax BinaryCrossEntropy BinaryCrossEntropyWithLogits Clamp Cummax Cummin Cumprod Gather Index "
+        "IndexSelect Kthvalue LinalgDet LinalgEig LinalgHouseholderProduct MaskedSelect Max "
+        "MaxPool2DWithIndicesBackward Median Min Mode Nanmedian Ormqr Prod Sort Take Topk Trace"
+    ).split()
+)
+
+
 class DispatchMode(TorchDispatchMode):
     """A dispatch mode whose handler torch does not wrap against compilation: compiled code is refused anyway."""
 
@@ -42,6 +54,11 @@ def owners(tensor: torch.Tensor) -> tuple[int, int]:
 def storage_key(storage: Any) -> int:
     """Address of the storage itself (not of its data): one number for one storage as long as it lives."""
     return storage._cdata
+
+
+def tangents_run() -> bool:
+    """Whether forward-mode differentiation runs: its engine pairs each result with a tangent."""
+    return getattr(torch.autograd.forward_ad, "_current_level", -1) >= 0
 
 
 @contextmanager

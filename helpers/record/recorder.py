@@ -12,6 +12,7 @@ from types import CodeType, FrameType
 from typing import Any
 
 import torch
+from torch.autograd.graph import increment_version
 from torch.nn.modules import module as _module
 from torch.optim import optimizer as _optimizer
 
@@ -31,19 +32,18 @@ aten = torch.ops.aten
 DEVICES = ("cpu", "cuda", "meta")
 _FOLLOWED = set(DEVICES)
 
-#: What autograd's own formulas do in place unless they see a mode: operation → in-place twin.
-_TWINS = {
-    aten.scatter.src: aten.scatter_.src,
-    aten.scatter.value: aten.scatter_.value,
-    aten.scatter_add.default: aten.scatter_add_.default,
-    aten.index_add.default: aten.index_add_.default,
-    aten.index_put.default: aten.index_put_.default,
-}
-_TWINS_AND_ADD = {**_TWINS, aten.add.Tensor: aten.add_.Tensor}
 _STRIDED = torch.strided
 
 #: Operations that change nothing a reader could see, unless they allocate or make a node.
 _QUIET = {"aten.detach", "aten.alias", "aten.t", "aten.view", "aten.expand", "aten.transpose", "aten.unsqueeze"}
+
+#: What torch asks a tensor subclass about itself, while it holds that tensor's lock: nothing may be read then.
+_QUESTIONS = {
+    *(f"aten.sym_{what}" for what in ("is_contiguous", "numel", "size", "storage_offset", "stride")),
+    *(f"aten.{what}" for what in ("dim", "numel", "size", "storage_offset", "stride")),
+    *(f"aten.is_{what}" for what in ("contiguous", "non_overlapping_and_dense", "strides_like_format")),
+    *(f"prim.{what}" for what in ("device", "layout")),
+}
 
 _active: Recorder | None = None
 _lock = threading.Lock()
@@ -56,7 +56,7 @@ class _StorageWatch(weakref.ref):
 class _Op:
     """What the recorder wants to know of an operation, looked up once a recording."""
 
-    __slots__ = ("add", "detach", "func", "lift", "name", "quiet", "twin", "written")
+    __slots__ = ("add", "detach", "foreach", "func", "lift", "name", "question", "quiet", "written")
 
     def __init__(self, func: Any) -> None:
         self.func = func  # held, so that its id stays its own
@@ -65,11 +65,12 @@ class _Op:
         self.detach = func is aten.detach.default
         self.lift = func is aten.lift_fresh.default
         self.quiet = self.name in _QUIET
-        self.twin = _TWINS_AND_ADD.get(func)
+        self.question = self.name in _QUESTIONS
         arguments = func._schema.arguments if func._schema.is_mutable else ()
         self.written = tuple(  # arguments that it changes in place
             (i, a.name) for i, a in enumerate(arguments) if a.alias_info is not None and a.alias_info.is_write
         )
+        self.foreach = bool(self.written) and self.name.startswith("aten._foreach_")
 
 
 class _Mode(private.DispatchMode):
@@ -118,6 +119,7 @@ class Recorder:
         self._last: list[int | None] = []  # for each pass: the node that ran last
         self._last_line: Any = None
         self._ops: dict[int, _Op] = {}
+        self._blind: Any = None  # while a formula runs that must not see our mode: the guard that hides it
 
     # ---------------------------------------------------------------- start and stop
 
@@ -475,6 +477,8 @@ class Recorder:
         if self.broken:
             return func(*args, **kwargs)
         op = self._ops.get(id(func)) or self._op(func)
+        if op.question:
+            return func(*args, **kwargs)
         try:
             event, twin = self._before(op, args, kwargs)
         except RecordError:
@@ -483,10 +487,16 @@ class Recorder:
             self._fault(fault)
             return func(*args, **kwargs)
         kernel = twin or func
+        versions = _versions(op, args, kwargs) if op.foreach else ()
         if self.kernels is None:
             out = kernel(*args, **kwargs)
         else:
             out = self.kernels.run(event, kernel, args, kwargs)
+        if twin is not None:
+            increment_version(args[0])  # as the operation itself does when autograd calls it
+        for tensor, version in versions:
+            if tensor._version == version:  # torch counts the changes inside such an operation, unless it sees a mode
+                increment_version(tensor)
         try:
             self._after(op, args, kwargs, out, event)
         except RecordError:
@@ -521,8 +531,8 @@ class Recorder:
             event = EventNote("op", "backward", self._node_place(shown), op.name, shown, self._passes[-1].id)
             if shown is not None:
                 event.module = self.nodes.notes[shown].module
-            if op.twin is not None and not grad and self.capabilities.exclusive:
-                twin = self._twin(op, args, kwargs, node)
+            if op.add and node is None and not grad and self.capabilities.exclusive:  # between nodes: the engine itself
+                twin = aten.add_.Tensor if self._adds_in_place(args, kwargs) else None
         else:
             if self._steps and not (grad and needs):
                 place = self._steps[-1]
@@ -606,27 +616,14 @@ class Recorder:
             if function is not None and self.sequence <= function._sequence_nr() < private.NO_SEQUENCE:
                 self._outputs[self.nodes.add(function)] = reference
 
-    def _twin(self, op: _Op, args: tuple, kwargs: dict, node: int | None) -> Any:
-        """The in-place operation that runs here when nobody watches, None if there is none.
-
-        Between two nodes the engine adds gradients that meet at one tensor, in place if it alone owns the first; a few
-        formulas fill a fresh tensor in place. Both give that up when they see a mode.
-        """
-        if op.add:
-            if node is not None or kwargs or not isinstance(args[1], Tensor):
-                return None
-            old, new = args
-            if type(old) is not Tensor or old.layout is not _STRIDED or new.layout is not _STRIDED:
-                return None
-            if type(new) is not Tensor or old.is_nested or not _dense(old):
-                return None
-            return op.twin if self._alone(old) else None
-        if node is not None and self.nodes.notes[node].kind == "operation" and self._alone(args[0]):
-            return op.twin
-        return None
-
-    def _alone(self, tensor: Tensor) -> bool:
-        return private.owners(tensor) == self.capabilities.exclusive
+    def _adds_in_place(self, args: tuple, kwargs: dict) -> bool:
+        """Whether the engine, unwatched, adds these two gradients in place: it does if it alone owns the first."""
+        if kwargs or not isinstance(args[1], Tensor) or private.tangents_run():
+            return False
+        if any(type(t) is not Tensor or t.layout is not _STRIDED for t in args):
+            return False
+        old = args[0]
+        return not old.is_nested and private.owners(old) == self.capabilities.exclusive and _dense(old)
 
     def _random_state(self, state: Tensor) -> None:
         if self.broken:
@@ -714,6 +711,9 @@ class Recorder:
     def _node_begins(self, id: int, gradients: Any) -> None:
         if self._running:
             self._running[-1] = id
+            note = self.nodes.notes[id]
+            if note.kind == "operation" and note.name.rstrip("0123456789") in private.FORMULAS_THAT_LOOK:
+                self._blind = torch._C._DisableTorchDispatch()
 
     def _node_ran(self, id: int, inputs: Any, outputs: Any) -> None:
         if not self._passes or self.broken:
@@ -722,11 +722,25 @@ class Recorder:
         self._running[-1], self._last[-1] = None, id
         graph.ran.add(id)
         place = self._node_place(id)
-        self.events.append(EventNote("run", "backward", place, note.name, id, graph.id, note.module))
+        event = EventNote("run", "backward", place, note.name, id, graph.id, note.module)
+        if self._blind is not None:
+            with private.no_dispatch():
+                self._guarded(self._see_again, inputs, event)
+        self.events.append(event)
         if not graph.retained:
             event = EventNote("release", "backward", place, note.name, id, graph.id, note.module)
             if self.nodes.release(id, event):
                 self.events.append(event)
+
+    def _see_again(self, gradients: Any, event: EventNote) -> None:
+        """A formula ran unwatched: what it made is seen now, as the node's own."""
+        self._blind = None
+        for gradient in gradients:
+            if gradient is not None:
+                self.see_all(gradient, event, event.op)
+        sequence = private.sequence_number()
+        self.made.update(dict.fromkeys(range(self._sequence, sequence), event))
+        self._sequence = sequence
 
     def _leaf_ran(self, id: int, inputs: Any, outputs: Any) -> None:
         if not self._passes or self.broken:
@@ -764,6 +778,7 @@ class Recorder:
 
     def _failed(self, graph: GraphNote) -> None:
         """The engine raised. If nobody catches it, `stop` will tell which node ran; if somebody does, we go on."""
+        self._blind = None
         self._failure = (graph.id, self._running[-1] if self._running else None)
         self._pop(graph)
 
@@ -827,6 +842,10 @@ def unfollowed(device: str) -> str:
         f"A tensor lives on {device}, and recordings follow only {', '.join(DEVICES)}. Move the model and its data to "
         "the CPU for the recording: model.to('cpu')."
     )
+
+
+def _versions(op: _Op, args: tuple, kwargs: dict) -> list[tuple[Tensor, int]]:
+    return [(t, t._version) for t in _written(op.written, args, kwargs) if not t.is_inference()]
 
 
 def _written(arguments: tuple, args: tuple, kwargs: dict) -> list[Tensor]:

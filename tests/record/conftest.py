@@ -1,4 +1,4 @@
-"""Every test of the recorder: its own faults raise instead of ending the recording with a note; random numbers fixed."""
+"""For all tests of the recorder: its own faults raise instead of ending the recording with a note; fixed seeds."""
 
 import pytest
 import torch

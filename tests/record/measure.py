@@ -1,0 +1,148 @@
+"""What the tests measure with: torch's own profiler as the oracle, and bitwise pictures of a run's outcome."""
+
+import gc
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.profiler import ProfilerActivity, profile
+
+from helpers import record
+from helpers.data import Recording, timeline
+from helpers.record import private
+
+from .scenarios import Trial
+
+
+@dataclass(frozen=True)
+class Allocation:
+    nbytes: int  # negative: freed
+    operator: str  # the innermost operator that ran then, "" outside any
+
+
+@dataclass(frozen=True)
+class Profile:
+    """The profiler's memory events in order, from a start of 0 bytes."""
+
+    events: tuple[Allocation, ...]
+
+    @property
+    def totals(self) -> list[int]:
+        now, totals = 0, [0]
+        for event in self.events:
+            now += event.nbytes
+            totals.append(now)
+        return totals
+
+    @property
+    def peak(self) -> int:
+        return max(self.totals)
+
+    @property
+    def end(self) -> int:
+        return self.totals[-1]
+
+
+def profiled(work: Callable[[], Any]) -> tuple[Profile, Any]:
+    """Run under the profiler; the value of `work` lives until it has ended."""
+    gc.collect()
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as watcher:
+        value = work()
+    events = sorted(watcher.profiler.kineto_results.events(), key=lambda e: e.start_ns())
+    allocations, open_ = [], []
+    for event in events:
+        while open_ and open_[-1].end_ns() < event.start_ns():
+            open_.pop()
+        if event.name() == "[memory]":
+            allocations.append(Allocation(event.nbytes(), open_[-1].name() if open_ else ""))
+        elif event.name().startswith("aten::"):
+            open_.append(event)
+    return Profile(tuple(allocations)), value
+
+
+@dataclass(frozen=True)
+class Outcome:
+    picture: Any  # of results, objects, random state, error
+    profile: Profile
+    recording: Recording | None = None
+
+
+def outcome(build: Callable[[], Trial], how: str = "plain", seed: int = 1) -> Outcome:
+    """Build a trial and run it. how: "plain", "call" (record(step)) or "block" (with record())."""
+    private.capabilities()  # the self-test allocates, once a process
+    torch.manual_seed(seed)
+    trial = build()
+    seen: list[Any] = []
+
+    def run() -> None:
+        try:
+            if how == "plain":
+                trial.run()
+            elif how == "call":
+                seen.append(record(trial.run))
+            else:
+                watching = record()
+                seen.append(watching)
+                with watching:
+                    trial.run()
+        except Exception as error:
+            trial.results.append((type(error), str(error)))
+
+    profile_, _ = profiled(run)
+    recording = seen[0].recording if seen else None
+    return Outcome(picture((trial.results, trial.objects, torch.random.get_rng_state())), profile_, recording)
+
+
+def picture(value: Any) -> Any:
+    """A value as plain data; tensors bit by bit, with layout, version and gradient."""
+    if isinstance(value, torch.Tensor):
+        return _tensor(value)
+    if isinstance(value, torch.nn.Module):
+        named = (*value.named_parameters(), *value.named_buffers())
+        return tuple((name, picture(tensor)) for name, tensor in named)
+    if isinstance(value, torch.optim.Optimizer):
+        return picture(value.state_dict())
+    if isinstance(value, dict):
+        return tuple((picture(k), picture(v)) for k, v in value.items())
+    if isinstance(value, (list, tuple)):
+        return tuple(picture(item) for item in value)
+    return value
+
+
+def _tensor(tensor: torch.Tensor, *, version: bool = True) -> Any:
+    if tensor.layout is torch.sparse_coo:
+        parts = (tensor.is_coalesced(), _tensor(tensor._indices()), _tensor(tensor._values()))
+    else:
+        data = (
+            tensor.detach()
+            .resolve_conj()
+            .resolve_neg()
+            .clone(memory_format=torch.contiguous_format)
+            .reshape(-1)
+            .view(torch.uint8)
+        )
+        parts = (tensor.stride(), tensor.storage_offset(), hashlib.sha1(data.numpy().tobytes()).hexdigest())
+    gradient = tensor.grad if tensor.is_leaf or tensor.retains_grad else None
+    # How often a formula wrote into a gradient before handing it over is not the learner's business; into a tensor is.
+    version = None if tensor.is_inference() or not version else tensor._version
+    kind = (str(tensor.dtype), tuple(tensor.shape), tensor.requires_grad, version)
+    return (*kind, parts, None if gradient is None else _tensor(gradient, version=False))
+
+
+# ---------------------------------------------------------------- the ledger
+
+
+def ledger_totals(recording: Recording) -> list[int]:
+    """Live bytes after each event, from a start of 0."""
+    totals = timeline(recording).totals
+    return [total - totals[0] for total in totals]
+
+
+def ledger_peak(recording: Recording) -> int:
+    return max(ledger_totals(recording))
+
+
+def ledger_end(recording: Recording) -> int:
+    return ledger_totals(recording)[-1]
