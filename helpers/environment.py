@@ -7,15 +7,13 @@ import importlib.metadata
 import os
 import platform
 from dataclasses import dataclass
-from importlib.util import find_spec
 
-#: Package to import → its name for pip, and what needs it.
+#: Name for pip → what the course needs it for.
 WANTED = {
-    "torch": ("torch", "everything"),
-    "matplotlib": ("matplotlib", "comparisons of memory"),
-    "ipywidgets": ("ipywidgets", "explorers"),
-    "torchviz": ("torchviz", "one picture in chapter 01"),
-    "graphviz_pure": ("graphviz-pure", "laying out graphs as in this course's pictures"),
+    "matplotlib": "comparisons of memory",
+    "ipywidgets": "explorers",
+    "torchviz": "PyTorch's best-known graph pictures, beside ours",
+    "graphviz-pure": "laying out graphs as in this course's own pictures",
 }
 
 
@@ -55,14 +53,12 @@ def environment() -> Environment:
 
     rows = [("Python", platform.python_version()), ("torch", torch.__version__)]
     missing = []
-    for module, (package, needed_for) in WANTED.items():
-        if module == "torch":
-            continue
-        if find_spec(module) is None:
+    for package, needed_for in WANTED.items():
+        try:
+            rows.append((package, importlib.metadata.version(package)))
+        except importlib.metadata.PackageNotFoundError:
             missing.append(package)
             rows.append((package, f"missing: needed for {needed_for}"))
-        else:
-            rows.append((package, importlib.metadata.version(package)))
     if torch.cuda.is_available():
         name, total = torch.cuda.get_device_name(), torch.cuda.get_device_properties(0).total_memory
         rows.append(("GPU", f"{name}, {total / 2**30:.1f} GiB"))
