@@ -72,10 +72,7 @@ HEIGHT = "() => document.querySelector('.jp-WindowedPanel-outer').scrollHeight"
 TO_TOP = "() => { document.querySelector('.jp-WindowedPanel-outer').scrollTop = 0; }"
 
 # A traceback is coloured and linked by JupyterLab itself, which calls it stderr.
-OUTPUTS = {
-    "include": [[".jp-OutputArea-output"]],
-    "exclude": [['.jp-OutputArea-output[data-mime-type="application/vnd.jupyter.stderr"]']],
-}
+OUTPUTS = '.jp-OutputArea-output:not([data-mime-type="application/vnd.jupyter.stderr"])'
 
 
 @pytest.fixture(scope="module")
@@ -154,8 +151,8 @@ def look(browser, lab, name):
         page.set_viewport_size({"width": 1280, "height": page.evaluate(HEIGHT) + 300})
         page.evaluate(TO_TOP)
         page.wait_for_timeout(500)
-        outputs = page.locator(".jp-OutputArea-output").count()
-        found = axe.Axe().run(page, context=OUTPUTS) if outputs else None
+        outputs = page.locator(OUTPUTS).count()
+        found = axe.Axe().run(page, context={"include": [[OUTPUTS]]}) if outputs else None
         violations = found.response["violations"] if found else []
         named = [(v["id"], node["html"][:200], node["failureSummary"][:200]) for v in violations for node in v["nodes"]]
         return stills, page.evaluate(CELLS), page.evaluate(EMPTY), named
