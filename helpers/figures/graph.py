@@ -445,7 +445,7 @@ def build(view: View, folding: Folding) -> Scene:
 
 
 def chains(view: View, folding: Folding, operations: Sequence[int], *, wanted: bool) -> list[list[int]]:
-    """Operations, those together that follow each other, keep nothing and are used by the next alone: one box will do."""
+    """Operations; those together that follow each other, keep nothing and feed the next alone: one box will do."""
     nodes = view.recording.nodes
     users: dict[int, set[int]] = {}
     for n in view.ordered:

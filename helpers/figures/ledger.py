@@ -16,7 +16,8 @@ class Row:
     """One tensor that one node keeps.
 
     counted: what this row adds to the total, in bytes: the whole storage at its first keeper, 0 at the others, 0 for
-    parameters and buffers (alive anyway) and for released tensors; of a packed one, what stands in its place. The rows' sum is the ledger's total.
+    parameters and buffers (alive anyway) and for released tensors; of a packed one, what stands in its place. The
+    rows' sum is the ledger's total.
     """
 
     saved: SavedTensor

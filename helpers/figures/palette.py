@@ -1,7 +1,7 @@
-"""One palette for all figures: Okabe and Ito's colours, which stay apart for colour-blind readers.
+"""One palette for all figures, after Okabe and Ito's colours, which stay apart for colour-blind readers.
 
 Every still has an opaque white ground, so it reads on a light and on a dark page alike. Contrast on it (WCAG): ink
-16.1, soft ink 7.0, each outline at least 3 against its fill or ground. Neighbours in a memory plot differ by hatch and
+15.8, soft ink 7.9, each outline at least 3 against its fill or ground. Neighbours in a memory plot differ by hatch and
 label too, and a dark line parts them. tests/figures/test_palette.py computes all of this, and the distance between
 neighbours as seen with deuteranopia, protanopia and tritanopia.
 """
@@ -26,9 +26,9 @@ class Paint:
 GROUND = "#ffffff"
 FRAME = "#d3d6da"
 INK = "#1f2328"
-SOFT = "#57606a"
+SOFT = "#4a525b"
 FAINT = "#8b949e"  # lines only, never text
-ALERT = "#b33c00"
+ALERT = "#983000"
 BAND = ("#f2f4f7", "#ffffff")  # alternating grounds of phases
 
 #: Nodes and tensors of a graph.
@@ -38,14 +38,14 @@ GRAPH = MappingProxyType(
         "custom": Paint("#fdf1d8", "#8a6100", INK),
         "edge": Paint("#eeeeee", "#57606a", INK),
         "leaf": Paint("#e3f0fa", "#0072b2", INK),
-        "parameter": Paint("#c9e2f5", "#00568a", INK),
+        "parameter": Paint("#b4d6f2", "#00568a", INK),
         "none": Paint("#ffffff", "#6e7781", SOFT),
         "pruned": Paint("#ffffff", "#8b949e", SOFT),
-        "live": Paint("#f9d3e5", "#a8326f", INK),
+        "live": Paint("#f8c8df", "#a8326f", INK),
         "alive": Paint("#fbeaf2", "#0072b2", INK),
         "released": Paint("#ffffff", "#8b949e", SOFT),
         "packed": Paint("#fbeaf2", "#a8326f", INK),
-        "changed in place": Paint("#f9d3e5", ALERT, INK),
+        "changed in place": Paint("#f8c8df", ALERT, INK),
         "again": Paint("#ffffff", "#a8326f", INK),
         "region": Paint("#fef7fa", "#a8326f", "#8f2a5e"),
         "root": Paint("#ffffff", "#006d50", "#006d50"),
@@ -58,11 +58,11 @@ CATEGORY = MappingProxyType(
     {
         "parameters": Paint("#0072b2", "#7cc4f0", "#005a8c"),
         "buffers": Paint("#8fd0f5", "#0f5f8f", "#0f5f8f"),
-        "optimizer state": Paint("#009e73", "#004d38", "#00694c"),
+        "optimizer state": Paint("#009e73", "#00382a", "#00694c"),
         "gradients": Paint("#f0b429", "#7a5200", "#7a5200"),
-        "kept for backward": Paint("#cc79a7", "#6b1f4b", "#8f2a5e"),
+        "kept for backward": Paint("#d58fb8", "#6b1f4b", "#8f2a5e"),
         "inputs": Paint("#f5ec7a", "#6b6400", "#625c00"),
-        "other": Paint("#a3abb3", "#41474d", "#41474d"),
+        "other": Paint("#cfd4d9", "#4a525b", "#41474d"),
     }
 )
 

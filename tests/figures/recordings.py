@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cache
 
 from helpers import data
 from helpers.data import (
@@ -196,8 +197,8 @@ class Tape:
         """The graph without a backward."""
         self.graphs.append(
             Graph(
-                len(self.graphs), trigger, tuple(Edge(r.node, r.output) for r in roots), tuple(self.reachable(roots)), (),
-                False, False, None, None,
+                len(self.graphs), trigger, tuple(Edge(r.node, r.output) for r in roots), tuple(self.reachable(roots)),
+                (), False, False, None, None,
             )
         )  # fmt: skip
 
@@ -283,7 +284,8 @@ class Tape:
 
 def product() -> Recording:
     t = Tape(
-        "x = torch.randn(2, 3, requires_grad=True)\ny = torch.randn(2, 3, requires_grad=True)\nz = x * y\nz.sum().backward()"
+        "x = torch.randn(2, 3, requires_grad=True)\ny = torch.randn(2, 3, requires_grad=True)\n"
+        "z = x * y\nz.sum().backward()"
     )
     x, y = t.tensor("x", (2, 3), grad=True), t.tensor("y", (2, 3), grad=True)
     z = t.op("MulBackward0", [x, y], (2, 3), saved=[("self", x), ("other", y)], line=3, names=("z",))
@@ -294,7 +296,8 @@ def product() -> Recording:
 
 def layer() -> Recording:
     t = Tape(
-        "x = torch.randn(32, 64)\nW = torch.randn(16, 64, requires_grad=True)\nb = torch.randn(16, requires_grad=True)\n"
+        "x = torch.randn(32, 64)\nW = torch.randn(16, 64, requires_grad=True)\n"
+        "b = torch.randn(16, requires_grad=True)\n"
         "\nwith record() as run:\n    y = torch.relu(x @ W.t() + b)\n"
     )
     x = t.tensor("x", (32, 64))
@@ -564,7 +567,8 @@ def pruned() -> Recording:
 
 def training(steps: int = 3) -> Recording:
     t = Tape(
-        "for x, y in batches:\n    loss = model(x).pow(2).mean()   # forward\n    loss.backward()                 # backward\n"
+        "for x, y in batches:\n    loss = model(x).pow(2).mean()   # forward\n"
+        "    loss.backward()                 # backward\n"
         "    optimizer.step()                # step\n    optimizer.zero_grad()           # clear"
     )
     w = t.tensor("weight", (64, 64), parameter=True)
@@ -602,8 +606,10 @@ def empty() -> Recording:
     return Recording((), (), (), (), (), (), ())
 
 
-SAMPLES = {
+_MAKERS = {
     "product": product, "layer": layer, "square": square, "trunk": trunk, "retained": retained, "fan_out": fan_out,
     "chain": chain, "mixed": mixed, "transformer": transformer, "lstm": lstm, "states": states, "awkward": awkward,
     "pruned": pruned, "training": training, "unbind": unbind, "empty": empty,
 }  # fmt: skip
+#: Name → a function that gives the recording; made once, since it is frozen data.
+SAMPLES = {name: cache(make) for name, make in _MAKERS.items()}

@@ -180,7 +180,8 @@ def read_saved(found: list[str]) -> dict:
     state, _, packed = found[4].partition(": ")
     out = dict(
         output=role[1] == "output", names=names(found[0][role.end() :]), formal=found[1].removeprefix("as "),
-        tensor=tensor(found[2]), bytes=nbytes(found[3]), state=STATES.get(state, state), packed=name(packed) if packed else "",
+        tensor=tensor(found[2]), bytes=nbytes(found[3]), state=STATES.get(state, state),
+        packed=name(packed) if packed else "",
         alive=False, first=None, storage=None,
     )  # fmt: skip
     for item in found[5:]:
@@ -266,7 +267,8 @@ def expected_graph(recording: data.Recording, g: int) -> dict:
     operations = sum(recording.nodes[n].leaf is None for n in ordered)
     edges = sum(e.node is not None for n in ordered for e in recording.nodes[n].edges)
     return {
-        "operations": operations, "leaves": len(ordered) - operations, "edges": edges, "tensors": tensors, "bytes": total,
+        "operations": operations, "leaves": len(ordered) - operations, "edges": edges, "tensors": tensors,
+        "bytes": total,
         "nodes": nodes,
     }  # fmt: skip
 

@@ -1,0 +1,46 @@
+"""A recording at a glance."""
+
+from helpers.figures import graph_figure, kept_figure, memory_figure, overview_figure
+from helpers.figures.overview import code_lines
+from tests.figures.recordings import SAMPLES, product
+from tests.figures.sound import check_sound
+
+
+def test_everything_is_in_it():
+    recording = SAMPLES["layer"]()
+    figure = overview_figure(recording)
+    for part in (graph_figure(recording), kept_figure(recording), memory_figure(recording)):
+        assert part.text in figure.text
+        assert part.body in figure.html
+    reader = check_sound(figure)
+    assert len(reader.images) == 2 and reader.tables == 2
+
+
+def test_code_lines():
+    lines = {line.number: line for line in code_lines(product())}
+    assert lines[3].code == "z = x * y"
+    assert (lines[3].allocated, lines[3].kept) == (24, 48)
+    assert lines[4].allocated == 4 + 48  # the sum, and both gradients
+    assert lines[1].allocated == 0
+
+
+def test_an_error_comes_first():
+    first = overview_figure(SAMPLES["trunk"]()).text.split("\n")[0]
+    assert first == (
+        "The backward on line 5 raised an error as TanhBackward0 of line 1 ran. "
+        "RuntimeError: Trying to backward through the graph a second time (or directly access saved tensors after they "
+        "have already been freed). "
+        "What it had kept was released by the backward on line 4."
+    )
+    assert "This recording has 2 graphs; this is number 2." in overview_figure(SAMPLES["trunk"]()).text
+
+
+def test_code_keeps_its_indent():
+    """By no-break spaces, which no front end folds: `white-space` alone may be stripped."""
+    html = overview_figure(SAMPLES["layer"]()).html
+    indent = html[: html.index("y = torch.relu")][-4:]
+    assert len(indent) == 4 and set(indent) <= {" ", "\u00a0"} and "  " not in indent and indent[0] == "\u00a0"
+
+
+def test_awkward_code_is_text():
+    assert "&lt;b&gt;" in overview_figure(SAMPLES["awkward"]()).html
