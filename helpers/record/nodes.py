@@ -18,7 +18,7 @@ from .tensors import name_of, nbytes_of, offset_of, shape_of
 
 _KEY = "gradients-and-intermediates"
 _SIMPLE = (int, float, bool, str, type(None))
-_OUTPUTS = ("result", "output", "out", "values", "indices")  # what derivative formulas call an operation's own results
+_RESULT = "result"  # what derivative formulas call an operation's own results; some have names of their own
 
 
 class Marker:
@@ -49,8 +49,11 @@ class Nodes:
         marker = function.metadata.get(_KEY)
         return marker.id if marker is not None and marker.owner is self.owner else None
 
-    def add(self, function: Any) -> int:
-        """Id of a node; it, and all unknown nodes behind it, are read now."""
+    def add(self, function: Any, event: Any = None) -> int:
+        """Id of a node; it, and all unknown nodes behind it, are read now.
+
+        event: the operation whose result led here; it made what has a number that no operation began with (CopySlices).
+        """
         found = self.known(function)
         if found is not None:
             return found
@@ -67,7 +70,7 @@ class Nodes:
                         queue.append((target, self.notes[id]))
                 edges.append((id, output))
             note.edges = edges
-            self._read(function, note)
+            self._read(function, note, event)
         return first
 
     def _mark(self, function: Any) -> int:
@@ -82,9 +85,11 @@ class Nodes:
         self.watches[id] = watch
         return id
 
-    def _read(self, function: Any, note: NodeNote) -> None:
+    def _read(self, function: Any, note: NodeNote, last: Any) -> None:
         recorder = self.recorder
-        event = recorder.made.get(note.sequence) if note.sequence is not None else None
+        event = None
+        if note.sequence is not None and note.sequence >= recorder.sequence:
+            event = recorder.made.get(note.sequence, last)
         note.event = event
         if event is not None:
             note.place, note.module = event.place, event.module
@@ -137,7 +142,7 @@ class Nodes:
 
     def _note(self, note: NodeNote, argument: str, position: int | None) -> SavedNote:
         saved = SavedNote(len(self.saved), note, argument, position)
-        saved.output = argument.rstrip("0123456789") in _OUTPUTS
+        saved.output = argument.startswith(_RESULT)
         self.saved.append(saved)
         note.saved += (saved.id,)
         return saved
@@ -179,7 +184,10 @@ class Nodes:
     def _hold(self, saved: SavedNote, tensor: torch.Tensor, event: Any) -> None:
         saved.shape, saved.dtype = shape_of(tensor), name_of(tensor.dtype)
         saved.device, saved.nbytes, saved.offset = name_of(tensor.device), nbytes_of(tensor), offset_of(tensor)
-        self._keep(saved, self.recorder.see_all(tensor), event)
+        storages = self.recorder.see_all(tensor)
+        if event is not None and saved.node.kind == "operation" and any(s.born is event for s in storages):
+            saved.output = True  # its operation made it: the indices of max, the output of attention
+        self._keep(saved, storages, event)
 
     def _read_packed(self, saved: SavedNote, packed: Any, event: Any) -> None:
         parts = packed if isinstance(packed, (tuple, list)) else (packed,)

@@ -402,7 +402,7 @@ class Recorder:
         for name, tensor in _variables(frame):
             if not isinstance(tensor, Tensor) or name.startswith("_"):
                 continue
-            for storage in storages_of(tensor)[:1]:
+            for storage in storages_of(tensor):
                 note = self.live.get(private.storage_key(storage))
                 if note is not None:
                     note.call(name, offset_of(tensor), shape_of(tensor))
@@ -515,6 +515,7 @@ class Recorder:
         grad = torch.is_grad_enabled()
         needs = False
         tensors = []
+        sequence = private.sequence_number()
         for value in (*args, *kwargs.values()) if kwargs else args:
             if isinstance(value, Tensor):
                 tensors.append(value)
@@ -524,7 +525,7 @@ class Recorder:
                     if isinstance(item, Tensor):
                         tensors.append(item)
                         needs = needs or item.requires_grad
-        twin = None
+        twin = fresh = None
         if self._passes:
             node = self._running[-1]
             shown = self._last[-1] if node is None else node
@@ -539,14 +540,14 @@ class Recorder:
                 phase = "step"
             else:
                 place, outer = self.places.here(3)
-                if grad and needs:
+                if grad and needs or sequence != self._sequence:  # a custom Function's forward runs without grad
                     self._forward = True
                 phase = "forward" if self._forward or not self.graph_wanted else "between"
                 if outer is not None:
                     last = self._last_line
                     if last is None or last[1] != outer.f_lineno or last[0] is not outer.f_code:
                         self._last_line = (outer.f_code, outer.f_lineno)
-                        self._read_names(outer)
+                        fresh = outer
             event = EventNote("op", phase, place, op.name)
             if self._modules:
                 event.module = self._modules[-1]
@@ -561,11 +562,12 @@ class Recorder:
                 if note.fixed is None:
                     if tensor.requires_grad and tensor.is_leaf:
                         self.leaf(tensor)
-                    elif note.made_between and event.phase == "forward":
+                    elif note.made_between and event.phase == "forward" and not tensor.requires_grad:
                         note.made_between = False
                         event.roles += ((note, INPUTS, True),)
-        sequence = private.sequence_number()
-        if sequence != self._sequence:
+        if fresh is not None:  # a new line of the learner's; its tensors are known by now
+            self._read_names(fresh)
+        if sequence != self._sequence and not op.detach:
             for number in range(self._sequence, sequence):
                 self.made[number] = event
             self._sequence = sequence
@@ -608,13 +610,13 @@ class Recorder:
     def _settle(self) -> None:
         """Read the nodes that the last operations made; by now autograd has saved what it saves."""
         pending, self._pending = self._pending, []
-        for reference, _ in pending:
+        for reference, event in pending:
             tensor = reference()
             if tensor is None or not tensor.requires_grad:
                 continue
             function = tensor.grad_fn
             if function is not None and self.sequence <= function._sequence_nr() < private.NO_SEQUENCE:
-                self._outputs[self.nodes.add(function)] = reference
+                self._outputs[self.nodes.add(function, event)] = reference
 
     def _adds_in_place(self, args: tuple, kwargs: dict) -> bool:
         """Whether the engine, unwatched, adds these two gradients in place: it does if it alone owns the first."""
@@ -664,6 +666,7 @@ class Recorder:
 
     def _enter(self, tensors: Any, args: tuple, kwargs: dict) -> tuple[GraphNote, list[Any]]:
         self._settle()
+        self._sequence = private.sequence_number()
         parent = self._passes[-1] if self._passes else None
         if parent is None:
             place, outer = self.places.here(5)
@@ -724,6 +727,7 @@ class Recorder:
         place = self._node_place(id)
         event = EventNote("run", "backward", place, note.name, id, graph.id, note.module)
         if self._blind is not None:
+            self._blind = None  # guards end in the order in which they began: before the next one
             with private.no_dispatch():
                 self._guarded(self._see_again, inputs, event)
         self.events.append(event)
@@ -734,7 +738,6 @@ class Recorder:
 
     def _see_again(self, gradients: Any, event: EventNote) -> None:
         """A formula ran unwatched: what it made is seen now, as the node's own."""
-        self._blind = None
         for gradient in gradients:
             if gradient is not None:
                 self.see_all(gradient, event, event.op)
