@@ -636,19 +636,29 @@ def module_words(folding: Folding, node: Node) -> str:
     return f"in {text.quoted(node.module)}"
 
 
+def role_words(rows: Sequence[ledger.Row]) -> str:
+    """What to call a tensor without a name: by the formula's names for it."""
+    roles = ", ".join(r.formal for r in rows)
+    saved = rows[0].saved
+    if not saved.argument.isidentifier():
+        return roles
+    if saved.output:
+        return "its output" if roles == "result" else f"output {roles}"
+    known = why.ARGUMENTS.get(text.operation(rows[0].node.name), ())
+    return "its input" if roles == "input" or (roles == "self" and len(known) < 2) else f"input {roles}"
+
+
 def ellipse(rows: list[ledger.Row], times: int) -> Ellipse:
     row = rows[0]
     saved = row.saved
-    names = text.names(saved.names)
-    role = " and ".join(r.formal for r in rows)
-    if not names:
-        names = "its output" if saved.output else f"input {role}" if saved.argument.isidentifier() else role
+    names = ", ".join(dict.fromkeys(text.quoted(n) for r in rows for n in r.saved.names)) or role_words(rows)
     lines = [Words(text.short(names, 24), 11.5, bold=True)]
     if len(rows) > 1:
-        lines.append(Words(f"kept {len(rows)} times", 10, soft=True))
+        views = row.held and row.storage_bytes not in (0, saved.nbytes)
+        lines.append(Words(f"{len(rows)} views of one" if views else f"kept {len(rows)} times", 10, soft=True))
     if saved.dtype:
         lines.append(Words(text.tensor(TensorInfo(saved.shape, saved.dtype, saved.device)), 10.5))
-    again = row.first is not None and row.first.node != row.node.id and not row.alive
+    again = row.first is not None and not row.alive
     state = "again" if again and row.state == "live" else row.state
     if row.alive and row.state == "live":
         state = "alive"
@@ -666,9 +676,9 @@ def ellipse(rows: list[ledger.Row], times: int) -> Ellipse:
     elif again:
         lines.append(Words("the same memory, again", 10, italic=True))
     else:
-        lines.append(Words(text.exact(saved.nbytes) + (f" × {times:,}" if times > 1 else ""), 10.5))
-        if row.storage_bytes not in (0, saved.nbytes):
-            lines.append(Words(f"of {text.exact(row.storage_bytes)}", 10, soft=True))
+        lines.append(Words(text.exact(row.counted) + (f" × {times:,}" if times > 1 else ""), 10.5))
+        if len(rows) == 1 and row.counted != saved.nbytes:
+            lines.append(Words("all that it is a view of", 10, soft=True))
     if row.state == "changed in place":
         lines.append(Words("changed in place", 10.5, bold=True, colour=ALERT))
     wide = max(line.width for line in lines)
@@ -787,7 +797,7 @@ MARGIN = 18.0
 
 def draw(view: View, scene: Scene, plan: layout.Layout) -> str:
     """The scene, drawn as it was laid out."""
-    legend = legend_of(scene)
+    legend = legend_of(scene, view.graph.trigger != "grad")
     width = max(plan.width + 2 * MARGIN, 660.0)
     svg = Svg()
     y = draw_head(svg, view, width)
@@ -947,8 +957,8 @@ def draw_region(svg: Svg, item: Item, x: float, y: float, *, caption: bool) -> N
         svg.close()
 
 
-def legend_of(scene: Scene) -> list[tuple[str, str]]:
-    """(kind, words) for each kind of thing in the picture, in a fixed order."""
+def legend_of(scene: Scene, fills: bool) -> list[tuple[str, str]]:
+    """(kind, words) for each kind of thing in the picture, in a fixed order. fills: whether leaves get a .grad."""
     kinds = {item.kind for item in scene.items}
     states = {e.state for item in scene.items for e in item.ellipses}
     words = [
@@ -956,7 +966,7 @@ def legend_of(scene: Scene) -> list[tuple[str, str]]:
         ("custom", "custom Function", "custom" in kinds),
         ("edge", "compiled or unknown", "edge" in kinds),
         ("parameter", "parameter", "parameter" in kinds),
-        ("leaf", "leaf: its .grad is filled", "leaf" in kinds),
+        ("leaf", "leaf: its .grad is filled" if fills else "leaf", "leaf" in kinds),
         ("none", "needs no gradient", "none" in kinds),
         ("pruned", "not needed by this pass", "pruned" in kinds),
         ("live", "kept for backward", "live" in states),

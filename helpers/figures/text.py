@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterable, Sequence
 
 from helpers.data import Place, Recording, TensorInfo
 
-_PLAIN = re.compile(r"\w[\w.\[\]]*\Z")
+_PLAIN = re.compile(r"\w[\w.\[\]()]*(?: [\w.\[\]()]+)*\Z")
 _TAIL = re.compile(r"Backward\d*\Z")
 #: Words that would read as part of a twin's own grammar if they stood bare where a name stands.
-_RESERVED = frozenset({"unnamed", "and", "line", "none"})
+_RESERVED = frozenset({"unnamed", "and"})
 
 
 def grouped(n: int) -> str:
@@ -78,8 +78,8 @@ def nbytes(info: TensorInfo | None) -> int | None:
 
 
 def quoted(name: str) -> str:
-    """A name as it stands if it is a plain one, else in double quotes with JSON's escapes, on one line."""
-    if _PLAIN.match(name) and name not in _RESERVED:
+    """A name as it stands if it is a plain one (words, "W.t()"), else in double quotes with JSON's escapes."""
+    if _PLAIN.match(name) and _RESERVED.isdisjoint(name.split(" ")):
         return name
     text = json.dumps(name, ensure_ascii=False)
     return "".join(c if c.isprintable() else escape_unprintable(c) for c in text)

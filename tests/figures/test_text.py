@@ -24,13 +24,30 @@ def test_exact():
     assert text.both(10_240) == "10,240 B (10.2 kB)"
 
 
-@pytest.mark.parametrize("name", ["x", "layers.0.weight", "ünï", "日本", "q[0]", "0.weight"])
+@pytest.mark.parametrize("name", ["x", "layers.0.weight", "ünï", "日本", "q[0]", "0.weight", "W.t()", "i reshaped"])
 def test_plain_names_stand_bare(name):
     assert text.quoted(name) == name
 
 
 @pytest.mark.parametrize(
-    "name", ["", "a b", 'a"b', "a\n", "<b>", "a\\b", "\u202ea", "unnamed", "and", "\x00", "\ud800", "😀 😀"]
+    "name",
+    [
+        "",
+        "a  b",
+        "a ",
+        " a",
+        "a and b",
+        'a"b',
+        "a\n",
+        "<b>",
+        "a\\b",
+        "\u202ea",
+        "unnamed",
+        "and",
+        "\x00",
+        "\ud800",
+        "😀",
+    ],
 )
 def test_other_names_are_quoted_and_come_back(name):
     quoted = text.quoted(name)
