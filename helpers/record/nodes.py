@@ -93,8 +93,8 @@ class Nodes:
         note.event = event
         if event is not None:
             note.place, note.module = event.place, event.module
-            if event.node is None:
-                event.node = note.id
+            if event.node is None or (event.graph is None and note.sequence < self.notes[event.node].sequence):
+                event.node = note.id  # the first that it made: later ones only connect it
         if (variable := getattr(function, "variable", None)) is not None and note.name == "AccumulateGrad":
             note.kind = "leaf"
             note.leaf = (shape_of(variable), name_of(variable.dtype), name_of(variable.device), nbytes_of(variable))
