@@ -1,0 +1,129 @@
+"""The graph's text twin: every node, edge and kept tensor in words. It never depends on a layout."""
+
+from __future__ import annotations
+
+from helpers.data import Node, TensorInfo
+
+from . import ledger, text
+from .order import Folding
+from .view import View, all_rows, block_bytes, counts_of, flags_of, leaf_kind, scalars_of, title_of
+
+
+def from_words(view: View, node: Node, folding: Folding) -> str:
+    parts = []
+    for edge in node.edges:
+        if edge.node is None:
+            parts.append("no gradient")
+        elif edge.node not in view.number:
+            parts.append("outside")
+        else:
+            many = len(view.recording.nodes[edge.node].outputs) > 1 or edge.output
+            parts.append(f"[{view.number[folding.stands[edge.node]]}]" + (f" output {edge.output}" if many else ""))
+    return ", ".join(parts)
+
+
+def state_words(row: ledger.Row) -> str:
+    if row.state == "packed":
+        return f"packed: {text.quoted(row.saved.packed)}" if row.saved.packed else "packed"
+    return "kept" if row.state == "live" else row.state
+
+
+def twin_of(view: View, folding: Folding, *, sizes: bool = False) -> str:
+    """The text twin: every drawn node with its inputs and what it keeps. Fields are parted by two spaces.
+
+    sizes: whether to give saved numbers that only tell a tensor's size, too.
+    """
+    recording = view.recording
+    lines = [f"{title_of(view)}: {counts_of(view)}", ledger.heading(all_rows(view))]
+    lines += [f"{flag[0].upper()}{flag[1:]}." for flag in flags_of(view)]
+    for block in folding.blocks:
+        numbers = [view.number[n] for n in block.members[0]]
+        feeds = ", each feeding the next" if block.chained else ""
+        lines.append(
+            f"Folded: [{min(numbers)}] to [{max(numbers)}] stand for {block.count:,} times the same: "
+            f"{block.label}{feeds}; together they keep {text.exact(block_bytes(view, block.members))}."
+        )
+    for n in folding.drawn:
+        node = recording.nodes[n]
+        lines.append("  " + "  ".join(f for f in node_fields(view, node, folding) if f))
+        if node.edges:
+            lines.append(f"        from {from_words(view, node, folding)}")
+        for row in view.rows.get(n, ()):
+            lines.append("        " + "  ".join(row_fields(view, row)))
+        for number in scalars_of(view, node):
+            lines.append(f"        keeps a number as {number.formal} = {text.value(number.scalar)}")
+        for scalar in node.scalars if sizes else [s for s in node.scalars if not text.is_size(s.name)]:
+            lines.append(f"        notes {text.quoted(scalar.name)} = {text.value(scalar.value)}")
+        if node.note:
+            lines.append(f"        note: {text.quoted(node.note)}")
+    lines += [f"Note: {note}" for note in recording.notes]
+    return "\n".join(lines)
+
+
+def node_fields(view: View, node: Node, folding: Folding) -> list[str]:
+    n = f"[{view.number[node.id]}]"
+    roots = view.roots.get(node.id)
+    root = "" if roots is None else "root" if roots == [0] else "root at output " + ", ".join(map(str, roots))
+    pruned = "pruned" if node.id in view.pruned else ""
+    if node.leaf:
+        leaf = node.leaf
+        times = folding.leaf_times.get(node.id)
+        return [
+            n,
+            f"{leaf_kind(node)} {text.names(leaf.names) or 'unnamed'}",
+            text.tensor(TensorInfo(leaf.shape, leaf.dtype, leaf.device)),
+            text.exact(leaf.nbytes),
+            f"×{times:,}" if times else "",
+            root,
+            pruned,
+        ]
+    kind = {"custom": "custom Function", "edge": "compiled or unknown"}.get(node.kind, "")
+    where = text.line(view.recording, node.place)
+    block = folding.block_of.get(node.id)
+    return [
+        n,
+        text.quoted(node.name),
+        f"makes {text.names(node.names)}" if node.names else "",
+        outputs_words(node),
+        where,
+        f"in {text.quoted(node.module)}" if node.module else "",
+        kind,
+        f"×{folding.blocks[block].count:,}" if block is not None else "",
+        root,
+        pruned,
+    ]
+
+
+def outputs_words(node: Node) -> str:
+    """ "4×4 float32; 2 int64", equal neighbours together: "3 times 4×4 float32"; "unknown" for a missing one."""
+    runs: list[list] = []
+    for info in map(text.tensor, node.outputs):
+        if runs and runs[-1][0] == info:
+            runs[-1][1] += 1
+        else:
+            runs.append([info, 1])
+    return "; ".join(info if n == 1 else f"{n:,} times {info}" for info, n in runs) or "no outputs"
+
+
+def row_fields(view: View, row: ledger.Row) -> list[str]:
+    saved = row.saved
+    info = text.tensor(TensorInfo(saved.shape, saved.dtype, saved.device))
+    if row.state == "never saved":
+        return [f"keeps nothing as {row.formal}", "never saved"]
+    fields = [
+        f"keeps {row.role} {text.names(saved.names) or 'unnamed'}",
+        f"as {row.formal}",
+        info,
+        text.exact(saved.nbytes),
+        state_words(row),
+    ]
+    if row.alive:
+        fields.append(f"{row.alive}: not counted")
+    if row.first is not None:
+        fields.append(f"same storage as {ledger.formal(row.first)} of [{view.number[row.first.node]}]: counted once")
+    elif row.state == "packed":
+        if row.counts:
+            fields.append(f"in its place {text.exact(row.storage_bytes)}")
+    elif not row.alive and row.storage_bytes not in (0, saved.nbytes):
+        fields.append(f"a view: its whole storage of {text.exact(row.storage_bytes)} stays")
+    return fields

@@ -1,0 +1,130 @@
+"""A graph at a moment, as its drawing and its text twin both need it, and the words that both use."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from helpers.data import Graph, Node, Recording, state_at
+
+from . import ledger, text
+from .bundle import Figure
+from .order import forward_order
+
+
+@dataclass(frozen=True, repr=False)
+class GraphFigure(Figure):
+    """A graph. `nbytes`: kept for backward in it, parameters not counted. `folded`: whether `text` stands for more."""
+
+    nbytes: int = 0
+    folded: bool = False
+    full: str = ""
+
+    def text_full(self) -> str:
+        return self.full or self.text
+
+
+@dataclass(frozen=True, repr=False)
+class View:
+    """A graph at a moment, as drawing and twin both need it."""
+
+    recording: Recording
+    graph: Graph
+    moment: int
+    ordered: list[int]
+    number: dict[int, int]  # node id → its number in words and pictures, from 1 in forward order
+    rows: dict[int, list[ledger.Row]]
+    pruned: frozenset[int]
+    roots: dict[int, list[int]]  # node id → outputs from which backward starts
+    one_line: bool  # whether one line made all operations but few: then a large picture need not repeat it
+
+
+def view_of(recording: Recording, graph: Graph, moment: int | None) -> View:
+    if moment is None:
+        moment = graph.event if graph.event is not None else len(recording.events) - 1
+    ordered = forward_order(recording, graph)
+    rows: dict[int, list[ledger.Row]] = {}
+    for row in ledger.rows(recording, moment, ordered):
+        rows.setdefault(row.node.id, []).append(row)
+    roots: dict[int, list[int]] = {}
+    for edge in graph.roots:
+        if edge.node is not None:
+            roots.setdefault(edge.node, []).append(edge.output)
+    lines = Counter(recording.nodes[n].place for n in ordered if not recording.nodes[n].leaf)
+    one_line = bool(lines) and lines.most_common(1)[0][1] >= 0.9 * lines.total()
+    return View(
+        recording,
+        graph,
+        moment,
+        ordered,
+        {n: i + 1 for i, n in enumerate(ordered)},
+        rows,
+        frozenset(graph.pruned),
+        roots,
+        one_line,
+    )
+
+
+def all_rows(view: View) -> list[ledger.Row]:
+    return [row for rows in view.rows.values() for row in rows]
+
+
+def trigger_words(view: View) -> str:
+    graph, recording = view.graph, view.recording
+    where = text.line(recording, graph.place)
+    if graph.trigger == "end":
+        return "as it stood at the end; no backward ran"
+    call = "backward()" if graph.trigger == "backward" else "autograd.grad()"
+    return f"as {call} begins" + (f" on {where}" if where else "")
+
+
+def title_of(view: View) -> str:
+    n = len(view.recording.graphs)
+    which = f" {view.graph.id + 1} of {n}" if n > 1 else ""
+    return f"Graph{which}, {trigger_words(view)}"
+
+
+def flags_of(view: View) -> list[str]:
+    out = []
+    if view.graph.retained:
+        out.append("retain_graph=True: this backward releases nothing")
+    if view.graph.create_graph:
+        out.append("create_graph=True: this backward makes a graph of its own")
+    if view.graph.parent is not None:
+        out.append("this backward runs inside another one")
+    default = view.graph.event if view.graph.event is not None else len(view.recording.events) - 1
+    if view.moment != default:
+        out.append(f"kept tensors as they stood after event {view.moment + 1} of {len(view.recording.events)}")
+    return out
+
+
+def counts_of(view: View) -> str:
+    nodes = [view.recording.nodes[n] for n in view.ordered]
+    leaves = sum(node.leaf is not None for node in nodes)
+    edges = sum(e.node is not None for node in nodes for e in node.edges)
+    return (
+        f"{text.plural(len(nodes) - leaves, 'operation')}, {text.plural(leaves, 'leaf', 'leaves')}, "
+        f"{text.plural(edges, 'edge')}"
+    )
+
+
+def leaf_kind(node: Node) -> str:
+    return "parameter" if node.leaf and node.leaf.parameter else "leaf"
+
+
+def block_bytes(view: View, members: Sequence[Sequence[int]]) -> int:
+    return sum(row.counted for member in members for n in member for row in view.rows.get(n, ()))
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """A number that a node keeps as if it were a tensor."""
+
+    formal: str
+    scalar: str
+
+
+def scalars_of(view: View, node: Node) -> list[Number]:
+    saved = map(view.recording.saved.__getitem__, node.saved)
+    return [Number(ledger.formal(s), s.scalar) for s in saved if s.scalar and state_at(s, view.moment) is not None]
