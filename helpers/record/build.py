@@ -102,13 +102,14 @@ class NodeNote:
 
 
 class GraphNote:
-    __slots__ = "create_graph event id nodes parent place pruned ran retained roots trigger".split()
+    __slots__ = "create_graph event id modules nodes parent place pruned ran retained roots trigger".split()
 
     def __init__(self, id, trigger, roots, nodes, place, parent):
         self.id, self.trigger, self.roots, self.nodes = id, trigger, roots, nodes
         self.place, self.parent = place, parent
         self.retained = self.create_graph = False
         self.event = None
+        self.modules = 0  # how many modules' forwards were running as it began
         self.pruned = ()
         self.ran = set()
 

@@ -99,6 +99,7 @@ class Nodes:
             note.kind = "leaf"
             note.leaf = (shape_of(variable), name_of(variable.dtype), name_of(variable.device), nbytes_of(variable))
             note.leaf_storages = recorder.leaf(variable)
+            note.tensor = weakref.ref(variable)
             note.leaf_offset = offset_of(variable)
             note.leaf_parameter = isinstance(variable, torch.nn.Parameter)
             note.outputs = (note.leaf[:3],)

@@ -111,7 +111,7 @@ class Recorder:
         self._modules: list[str] = []
         self._paths: dict[int, tuple[Any, str]] = {}
         self._roots: list[Any] = []
-        self._leaves: dict[StorageNote, list] = {}  # → [weak reference to the leaf, its gradient's storages now]
+        self._leaves: dict[int, list] = {}  # id → [weak reference to the leaf, its gradient's storages now]
         self._forward = False
         self._steps: list[int | None] = []  # places of the optimizer steps that run
         self._passes: list[GraphNote] = []
@@ -175,6 +175,7 @@ class Recorder:
 
     def _tear_down(self) -> None:
         global _active
+        self._blind = None
         stack = getattr(self, "_stack", None)
         try:
             if stack is not None:
@@ -363,13 +364,14 @@ class Recorder:
             note.fixed = PARAMETERS
             if name is not None:
                 note.call(name, offset_of(tensor), shape_of(tensor), parameter=True)
-        if notes and notes[0] not in self._leaves:
+        known = self._leaves.get(id(tensor))
+        if known is None or known[0]() is not tensor:
             gradient = tensor.grad
             grads = self.see_all(gradient) if gradient is not None else ()
             for note in grads:
                 if note.born is None and note.initial == INPUTS:
                     note.initial = GRADIENTS
-            self._leaves[notes[0]] = [weakref.ref(tensor), grads]
+            self._leaves[id(tensor)] = [weakref.ref(tensor), grads]
         return notes
 
     def _check_gradients(self, event: EventNote) -> None:
@@ -530,7 +532,9 @@ class Recorder:
             node = self._running[-1]
             shown = self._last[-1] if node is None else node
             event = EventNote("op", "backward", self._node_place(shown), op.name, shown, self._passes[-1].id)
-            if shown is not None:
+            if len(self._modules) > self._passes[-1].modules:  # a checkpoint computes its part again
+                event.module = self._modules[-1]
+            elif shown is not None:
                 event.module = self.nodes.notes[shown].module
             if op.add and node is None and not grad and self.capabilities.exclusive:  # between nodes: the engine itself
                 twin = aten.add_.Tensor if self._adds_in_place(args, kwargs) else None
@@ -691,6 +695,7 @@ class Recorder:
         nodes = [id for _, id in order]
         graph = GraphNote(len(self.graphs), trigger, roots, nodes, place, parent.id if parent else None)
         graph.retained, graph.create_graph = bool(args[1]), bool(args[2])
+        graph.modules = len(self._modules)
         if self.events and self.events[-1].op == "aten.ones_like" and self.events[-1].place == place:
             self.events[-1].phase, self.events[-1].graph = "backward", graph.id  # the gradient that it starts from
         event = EventNote("enter", "backward", place, graph=graph.id)
@@ -757,9 +762,9 @@ class Recorder:
         self.events.append(event)
 
     def _accumulated(self, note: Any, event: EventNote) -> None:
-        entry = self._leaves.get(note.leaf_storages[0]) if note.leaf_storages else None
-        tensor = entry[0]() if entry else None
-        if tensor is None or tensor.grad is None:
+        tensor = note.tensor() if note.tensor is not None else None
+        entry = self._leaves.get(id(tensor))
+        if entry is None or tensor.grad is None:
             return
         new = self.see_all(tensor.grad, event, "AccumulateGrad")
         old = entry[1]
