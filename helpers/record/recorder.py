@@ -169,9 +169,15 @@ class Recorder:
         finally:
             self._tear_down()
         nodes, made_with = self.nodes, (("torch", torch.__version__),)
-        return freeze(
-            self.events, self.storages, nodes.saved, nodes.notes, self.graphs, self.places, self.notes, made_with
-        )
+        collecting = gc.isenabled()
+        gc.disable()  # nothing here becomes garbage, and each round over the many new objects would find none
+        try:
+            return freeze(
+                self.events, self.storages, nodes.saved, nodes.notes, self.graphs, self.places, self.notes, made_with
+            )
+        finally:
+            if collecting:
+                gc.enable()
 
     def _tear_down(self) -> None:
         global _active

@@ -4,6 +4,7 @@ import gc
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -48,8 +49,12 @@ class Profile:
 def profiled(work: Callable[[], Any]) -> tuple[Profile, Any]:
     """Run under the profiler; the value of `work` lives until it has ended."""
     gc.collect()
-    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as watcher:
-        value = work()
+    gc.disable()  # when it comes round depends on how many Python objects were made: not on tensors alone
+    try:
+        with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as watcher:
+            value = work()
+    finally:
+        gc.enable()
     events = sorted(watcher.profiler.kineto_results.events(), key=lambda e: e.start_ns())
     allocations, open_ = [], []
     for event in events:
@@ -71,7 +76,7 @@ class Outcome:
 
 def outcome(build: Callable[[], Trial], how: str = "plain", seed: int = 1) -> Outcome:
     """Build a trial and run it. how: "plain", "call" (record(step)) or "block" (with record())."""
-    private.capabilities()  # the self-test allocates, once a process
+    private.capabilities()  # its self-test allocates, once a process
     torch.manual_seed(seed)
     trial = build()
     seen: list[Any] = []
@@ -92,43 +97,40 @@ def outcome(build: Callable[[], Trial], how: str = "plain", seed: int = 1) -> Ou
 
     profile_, _ = profiled(run)
     recording = seen[0].recording if seen else None
-    return Outcome(picture((trial.results, trial.objects, torch.random.get_rng_state())), profile_, recording)
+    seen_ = (picture(trial.results, version=False), picture(trial.objects), picture(torch.random.get_rng_state()))
+    return Outcome(seen_, profile_, recording)
 
 
-def picture(value: Any) -> Any:
-    """A value as plain data; tensors bit by bit, with layout, version and gradient."""
+def picture(value: Any, *, version: bool = True) -> Any:
+    """A value as plain data; tensors bit by bit, with layout and gradient, and how often they were changed in place.
+
+    `version` False leaves the last out: how often torch itself wrote into a result while making it matters to nobody.
+    """
+    inner = partial(picture, version=version)
     if isinstance(value, torch.Tensor):
-        return _tensor(value)
+        return _tensor(value, version)
     if isinstance(value, torch.nn.Module):
-        named = (*value.named_parameters(), *value.named_buffers())
-        return tuple((name, picture(tensor)) for name, tensor in named)
+        return tuple((name, inner(t)) for name, t in (*value.named_parameters(), *value.named_buffers()))
     if isinstance(value, torch.optim.Optimizer):
-        return picture(value.state_dict())
+        return inner(value.state_dict())
     if isinstance(value, dict):
-        return tuple((picture(k), picture(v)) for k, v in value.items())
+        return tuple((inner(k), inner(v)) for k, v in value.items())
     if isinstance(value, (list, tuple)):
-        return tuple(picture(item) for item in value)
+        return tuple(map(inner, value))
     return value
 
 
-def _tensor(tensor: torch.Tensor, *, version: bool = True) -> Any:
+def _tensor(tensor: torch.Tensor, version: bool) -> Any:
     if tensor.layout is torch.sparse_coo:
-        parts = (tensor.is_coalesced(), _tensor(tensor._indices()), _tensor(tensor._values()))
+        bits = (tensor.is_coalesced(), _tensor(tensor._indices(), False), _tensor(tensor._values(), False))
     else:
-        data = (
-            tensor.detach()
-            .resolve_conj()
-            .resolve_neg()
-            .clone(memory_format=torch.contiguous_format)
-            .reshape(-1)
-            .view(torch.uint8)
-        )
-        parts = (tensor.stride(), tensor.storage_offset(), hashlib.sha1(data.numpy().tobytes()).hexdigest())
+        plain = tensor.detach().resolve_conj().resolve_neg().clone(memory_format=torch.contiguous_format)
+        data = plain.reshape(-1).view(torch.uint8).numpy().tobytes()
+        bits = (tensor.stride(), tensor.storage_offset(), hashlib.sha1(data).hexdigest())
     gradient = tensor.grad if tensor.is_leaf or tensor.retains_grad else None
-    # How often a formula wrote into a gradient before handing it over is not the learner's business; into a tensor is.
-    version = None if tensor.is_inference() or not version else tensor._version
-    kind = (str(tensor.dtype), tuple(tensor.shape), tensor.requires_grad, version)
-    return (*kind, parts, None if gradient is None else _tensor(gradient, version=False))
+    changes = tensor._version if version and not tensor.is_inference() else None
+    kind = (str(tensor.dtype), tuple(tensor.shape), tensor.requires_grad, changes)
+    return (*kind, bits, None if gradient is None else _tensor(gradient, False))
 
 
 # ---------------------------------------------------------------- the ledger

@@ -20,6 +20,7 @@ class Trial:
     objects: Any = ()  # modules, tensors, optimizers, counters: compared after the steps
     times: int = 1
     results: list = field(default_factory=list)
+    memory: str = ""  # why the peak under a recording is another one, where nothing can be done about it
 
     def run(self) -> None:
         for _ in range(self.times):
@@ -376,7 +377,8 @@ def sparse_embedding():
         loss.backward()
         return loss
 
-    return Trial(step, (table,))
+    # Any mode makes the engine copy a sparse gradient to its exact size, where it would hand over a roomier one.
+    return Trial(step, (table,), memory="a sparse gradient is copied")
 
 
 # ---------------------------------------------------------------- in place
@@ -755,9 +757,9 @@ def node_metadata():
         y = w.exp()
         y.grad_fn.metadata["mine"] = 1
         z = y.sin()
-        return z, sorted(map(str, y.grad_fn.metadata))
+        return z, y.grad_fn.metadata["mine"]
 
-    return Trial(lambda: (lambda z, _: (z, sorted(map(str, z.grad_fn.next_functions[0][0].metadata))))(*step()), (w,))
+    return Trial(step, (w,))
 
 
 # ---------------------------------------------------------------- hooks on saved tensors
