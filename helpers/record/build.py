@@ -88,13 +88,14 @@ class SavedNote:
 
 class NodeNote:
     __slots__ = (
-        "edges event id kind leaf leaf_offset leaf_parameter leaf_storages module name names note outputs place saved "
-        "scalars sequence tensor"
+        "depth edges event id kind leaf leaf_offset leaf_parameter leaf_storages module name names note outputs place "
+        "saved scalars sequence tensor"
     ).split()
 
     def __init__(self, id, name, sequence):
         self.id, self.name, self.sequence = id, name, sequence
         self.kind = "operation"
+        self.depth = 0
         self.edges = self.outputs = self.saved = self.scalars = self.names = ()
         self.event = self.place = self.leaf = self.tensor = None
         self.leaf_storages, self.leaf_offset, self.leaf_parameter = (), 0, False

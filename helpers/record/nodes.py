@@ -17,6 +17,8 @@ from .build import NodeNote, SavedNote, text_of
 from .tensors import name_of, nbytes_of, offset_of, shape_of
 
 _KEY = "gradients-and-intermediates"
+_BRAKE = "gradients-and-intermediates brake"
+_BRAKE_EVERY = 10_000  # nodes in a row; shallower graphs, nearly all, have none
 _SIMPLE = (int, float, bool, str, type(None))
 _RESULT = "result"  # what derivative formulas call an operation's own results; some have names of their own
 
@@ -32,6 +34,20 @@ class Marker:
 
 class MarkerWatch(weakref.ref):
     __slots__ = ("id",)
+
+
+class Brake:
+    """Holds deep nodes until the garbage collector comes by.
+
+    From 2.13 on, a torch node that Python has looked at is freed by its last user's destructor, that one by the next,
+    and some 40,000 deep the stack is full. A node with a brake on the one behind it ends such a run: the brake refers
+    to itself, so nothing but the collector, on a stack of its own, lets it go. It goes with the node that carries it.
+    """
+
+    __slots__ = ("me", "nodes")
+
+    def __init__(self, nodes: list[Any]) -> None:
+        self.me, self.nodes = self, nodes
 
 
 class Nodes:
@@ -71,7 +87,27 @@ class Nodes:
                 edges.append((id, output))
             note.edges = edges
             self._read(function, note, event)
+        self._measure(queue)
         return first
+
+    def _measure(self, new: list[tuple[Any, NodeNote]]) -> None:
+        """How deep each new node is, leaves being 0; inputs come before their users by their numbers."""
+        notes = self.notes
+        if len(new) > 1:
+            new = sorted(new, key=lambda item: -1 if item[1].sequence is None else item[1].sequence)
+        for function, note in new:
+            deepest = max([notes[id].depth for id, _ in note.edges if id is not None], default=-1)
+            note.depth = deepest + 1
+            if note.depth >= _BRAKE_EVERY:  # a brake wherever a path goes on into the next stretch of that length
+                held = [
+                    function.next_functions[i][0]
+                    for i, (id, _) in enumerate(note.edges)
+                    if id is not None
+                    and notes[id].depth > _BRAKE_EVERY // 2
+                    and notes[id].depth // _BRAKE_EVERY < note.depth // _BRAKE_EVERY
+                ]
+                if held:
+                    function.metadata[_BRAKE] = Brake(held)
 
     def _mark(self, function: Any) -> int:
         id = len(self.notes)
