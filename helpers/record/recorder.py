@@ -119,6 +119,7 @@ class Recorder:
         self._last: list[int | None] = []  # for each pass: the node that ran last
         self._last_line: Any = None
         self._ops: dict[int, _Op] = {}
+        self._failure: tuple | None = None  # the exception that left a backward pass last: its id, the pass, the node
         self._blind: Any = None  # while a formula runs that must not see our mode: the guard that hides it
 
     # ---------------------------------------------------------------- start and stop
@@ -210,14 +211,13 @@ class Recorder:
         if error is not None:
             event = EventNote("error", self._phase(), self.places.of_traceback(error.__traceback__))
             event.note = f"{type(error).__name__}: {error}"
-            if self._passes:
-                event.graph, event.node = self._passes[-1].id, self._running[-1]
+            if self._failure is not None and self._failure[0] == id(error):  # it came out of a backward pass
                 event.phase = "backward"
+                event.graph, event.node = self._failure[1:]
                 if event.node is not None:
                     event.op = self.nodes.notes[event.node].name
                     event.place = self.nodes.notes[event.node].place
             self.events.append(event)
-            self._passes.clear()
         elif self.places.boundary is not None and self.places.include_boundary:
             self._read_names(self.places.boundary)
         roots = self._living()
@@ -570,7 +570,8 @@ class Recorder:
                     continue
             for note in self.see_all(tensor, newborn, op.name if newborn else ""):
                 if note.fixed is None:
-                    if tensor.requires_grad and tensor.is_leaf:
+                    # What backward unpacks may look like a leaf; a leaf is first met in forward, or in a recomputed one.
+                    if tensor.requires_grad and tensor.is_leaf and (grad or not self._passes):
                         self.leaf(tensor)
                     elif note.made_between and event.phase == "forward" and not tensor.requires_grad:
                         note.made_between = False
@@ -793,7 +794,9 @@ class Recorder:
     def _failed(self, graph: GraphNote) -> None:
         """The engine raised. If nobody catches it, `stop` will tell which node ran; if somebody does, we go on."""
         self._blind = None
-        self._failure = (graph.id, self._running[-1] if self._running else None)
+        error = id(sys.exc_info()[1])
+        if self._failure is None or self._failure[0] != error:  # of passes inside passes, the innermost knows
+            self._failure = (error, graph.id, self._running[-1] if self._running else None)
         self._pop(graph)
 
     def _pop(self, graph: GraphNote) -> None:
