@@ -65,11 +65,8 @@ class Nodes:
         marker = function.metadata.get(_KEY)
         return marker.id if marker is not None and marker.owner is self.owner else None
 
-    def add(self, function: Any, event: Any = None) -> int:
-        """Id of a node; it, and all unknown nodes behind it, are read now.
-
-        event: the operation whose result led here; it made what has a number that no operation began with (CopySlices).
-        """
+    def add(self, function: Any) -> int:
+        """Id of a node; it, and all unknown nodes behind it, are read now."""
         found = self.known(function)
         if found is not None:
             return found
@@ -86,7 +83,7 @@ class Nodes:
                         queue.append((target, self.notes[id]))
                 edges.append((id, output))
             note.edges = edges
-            self._read(function, note, event)
+            self._read(function, note)
         self._measure(queue)
         return first
 
@@ -121,11 +118,9 @@ class Nodes:
         self.watches[id] = watch
         return id
 
-    def _read(self, function: Any, note: NodeNote, last: Any) -> None:
+    def _read(self, function: Any, note: NodeNote) -> None:
         recorder = self.recorder
-        event = None
-        if note.sequence is not None and note.sequence >= recorder.sequence:
-            event = recorder.made.get(note.sequence, last)
+        event = recorder.maker(note.sequence) if note.sequence is not None else None
         note.event = event
         if event is not None:
             note.place, note.module = event.place, event.module

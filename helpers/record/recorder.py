@@ -102,6 +102,7 @@ class Recorder:
         self.live: dict[int, StorageNote] = {}
         self.nodes = Nodes(self)
         self.made: dict[int, EventNote] = {}  # node's sequence number → the op event that made it
+        self._done: EventNote | None = None  # the last operation that has ended
         self.graphs: list[GraphNote] = []
         self.notes: list[str] = []
         self.before = EventNote("free", "between", None)  # stands for "before the recording"; its index stays -1
@@ -247,7 +248,7 @@ class Recorder:
             id = self.nodes.known(function)
             if id is None and self.sequence <= function._sequence_nr() < private.NO_SEQUENCE:
                 id = self.nodes.add(function)
-            if id is not None and self.nodes.notes[id].event is not None:
+            if id is not None and self.maker(function._sequence_nr()) is not None:
                 ids.setdefault(id, (function, tensor.output_nr))
         walked = self.nodes.walk([function for function, _ in ids.values()])
         consumed = {target for _, id in walked for target, _ in self.nodes.notes[id].edges}
@@ -359,6 +360,15 @@ class Recorder:
         note = self.nodes.notes[watch.id]
         if any(not (s := self.nodes.saved[i]).never and s.released is None for i in note.saved):
             self.nodes.release(watch.id, self._free_event())
+
+    def maker(self, number: int) -> EventNote | None:
+        """The operation that made the node of this number; None for leaves and for nodes from before the recording.
+
+        Some make more once they are done (in place on a view, on a subclass): those have no operation of their own.
+        """
+        if number == private.NO_SEQUENCE or number < self.sequence:
+            return None
+        return self.made.get(number, self._done)
 
     def leaf(self, tensor: Tensor, name: str | None = None, *, optimizer: bool = False) -> tuple[StorageNote, ...]:
         """Note a leaf that wants a gradient: its category, its name, and the gradient that it has."""
@@ -599,6 +609,8 @@ class Recorder:
                         event.resized += ((note, size),)
                 if follow:
                     self._pending.append((weakref.ref(tensor), event))
+        if not op.detach:
+            self._done = event
         if not private.RAW:
             event.hooked = self.hooks.depth > 0
         if op.written:
@@ -621,13 +633,13 @@ class Recorder:
     def _settle(self) -> None:
         """Read the nodes that the last operations made; by now autograd has saved what it saves."""
         pending, self._pending = self._pending, []
-        for reference, event in pending:
+        for reference, _ in pending:
             tensor = reference()
             if tensor is None or not tensor.requires_grad:
                 continue
             function = tensor.grad_fn
             if function is not None and self.sequence <= function._sequence_nr() < private.NO_SEQUENCE:
-                self._outputs[self.nodes.add(function, event)] = reference
+                self._outputs[self.nodes.add(function)] = reference
 
     def _adds_in_place(self, args: tuple, kwargs: dict) -> bool:
         """Whether the engine, unwatched, adds these two gradients in place: it does if it alone owns the first."""
