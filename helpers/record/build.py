@@ -15,8 +15,8 @@ from .places import Places
 
 class EventNote:
     __slots__ = (
-        "accumulated allocated changed freed graph hooked index inside kept kind module node note op phase place released "
-        "resized roles"
+        "accumulated allocated changed freed graph hooked index inside kept kind module node note op phase place "
+        "released resized roles"
     ).split()
 
     def __init__(self, kind, phase, place, op="", node=None, graph=None, module=""):
@@ -54,15 +54,15 @@ class StorageNote:
         if key not in self.names:
             self.names += (key,)
 
-    def names_of(self, offset, shape):
+    def names_of(self, offset, shape, turned=False):
         """Names of the tensor at `offset` with `shape`; else what it is a part of. Parameters' names come first."""
         known = [n for n in self.names if n[0]] or self.names
         exact = [n[1] for n in known if n[2:] == (offset, shape)]
         if exact:
             return tuple(exact)
-        turned = [f"{n[1]}.t()" for n in known if len(shape) > 1 and n[2:] == (offset, shape[::-1])]
-        if turned:
-            return tuple(turned)
+        transposed = [f"{n[1]}.t()" for n in known if turned and len(shape) == 2 and n[2:] == (offset, shape[::-1])]
+        if transposed:
+            return tuple(transposed)
         whole = [n[1] for n in known if n[2] == offset and math.prod(n[3]) == math.prod(shape)]
         return tuple(f"{n} reshaped" for n in whole) or tuple(f"part of {n[1]}" for n in known[:1])
 
@@ -74,14 +74,14 @@ class StorageNote:
 class SavedNote:
     __slots__ = (
         "argument changed device dtype id kept nbytes never node offset output packed position released scalar shape "
-        "storages"
+        "storages turned"
     ).split()
 
     def __init__(self, id, node, argument, position):
         self.id, self.node, self.argument, self.position = id, node, argument, position
         self.shape, self.dtype, self.device, self.nbytes, self.offset = (), "", "", 0, 0
         self.storages = ()
-        self.output = self.never = False
+        self.output = self.never = self.turned = False
         self.kept = self.released = self.changed = None
         self.packed = self.scalar = ""
 
@@ -284,7 +284,7 @@ def _saved(note: SavedNote) -> SavedTensor:
         state = "changed in place" if note.changed is not None else "live"
     names: tuple[str, ...] = ()
     if note.storages:
-        names = note.storages[0].names_of(note.offset, note.shape)
+        names = note.storages[0].names_of(note.offset, note.shape, note.turned)
     return SavedTensor(
         id=note.id,
         node=note.node.id,

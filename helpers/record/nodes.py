@@ -14,7 +14,7 @@ import torch
 
 from . import private
 from .build import NodeNote, SavedNote, text_of
-from .tensors import name_of, nbytes_of, offset_of, shape_of
+from .tensors import PLAIN, name_of, nbytes_of, offset_of, shape_of
 
 _KEY = "gradients-and-intermediates"
 _BRAKE = "gradients-and-intermediates brake"
@@ -216,6 +216,7 @@ class Nodes:
     def _hold(self, saved: SavedNote, tensor: torch.Tensor, event: Any) -> None:
         saved.shape, saved.dtype = shape_of(tensor), name_of(tensor.dtype)
         saved.device, saved.nbytes, saved.offset = name_of(tensor.device), nbytes_of(tensor), offset_of(tensor)
+        saved.turned = type(tensor) in PLAIN and tensor.layout is torch.strided and not tensor.is_contiguous()
         storages = self.recorder.see_all(tensor)
         if event is not None and saved.node.kind == "operation" and any(s.born is event for s in storages):
             saved.output = True  # its operation made it: the indices of max, the output of attention

@@ -112,6 +112,7 @@ class Recorder:
         self._modules: list[str] = []
         self._paths: dict[int, tuple[Any, str]] = {}
         self._roots: list[Any] = []
+        self._lazy: list[tuple[Any, str]] = []  # modules with parameters still to come, and their names' beginning
         self._leaves: dict[int, list] = {}  # id → [weak reference to the leaf, its gradient's storages now]
         self._forward = False
         self._steps: list[int | None] = []  # places of the optimizer steps that run
@@ -200,6 +201,7 @@ class Recorder:
             self._leaves.clear()
             self._paths.clear()
             self._roots.clear()
+            self._lazy.clear()
             self.given.clear()
             self.nodes.watches.clear()
             self.nodes.recorder = None
@@ -209,6 +211,10 @@ class Recorder:
 
     def _finish(self, error: BaseException | None, result: Any) -> None:
         self._settle()
+        waiting, self._lazy = self._lazy, []
+        for module, prefix in waiting:
+            if module() is not None:
+                self._call_parameters(module(), prefix)
         if error is not None:
             event = EventNote("error", self._phase(), self.places.of_traceback(error.__traceback__))
             event.note = f"{type(error).__name__}: {error}"
@@ -465,8 +471,14 @@ class Recorder:
             if id(child) not in self._paths:
                 shown = prefix + path if path else prefix[:-1] or type(module).__name__
                 self._paths[id(child)] = (weakref.ref(child), shown)
+        self._call_parameters(module, prefix)
+
+    def _call_parameters(self, module: Any, prefix: str) -> None:
+        """Names of a module's parameters and buffers; those of a lazy module come into being when it first runs."""
+        lazy = False
         for path, parameter in module.named_parameters(remove_duplicate=False):
             if torch.nn.parameter.is_lazy(parameter):
+                lazy = True
                 continue
             if parameter.requires_grad:
                 self.leaf(parameter, prefix + path)
@@ -476,10 +488,13 @@ class Recorder:
                     note.call(prefix + path, offset_of(parameter), shape_of(parameter), parameter=True)
         for path, buffer in module.named_buffers(remove_duplicate=False):
             if torch.nn.parameter.is_lazy(buffer):
+                lazy = True
                 continue
             for note in self.see_all(buffer):
                 note.fixed = note.fixed or BUFFERS
                 note.call(prefix + path, offset_of(buffer), shape_of(buffer), parameter=True)
+        if lazy:
+            self._lazy.append((weakref.ref(module), prefix))
 
     # ---------------------------------------------------------------- forward
 
@@ -580,7 +595,7 @@ class Recorder:
                     continue
             for note in self.see_all(tensor, newborn, op.name if newborn else ""):
                 if note.fixed is None:
-                    # What backward unpacks may look like a leaf; a leaf is first met in forward, or in a recomputed one.
+                    # What backward unpacks may look like a leaf; a leaf is met in forward, or in a recomputed one.
                     if tensor.requires_grad and tensor.is_leaf and (grad or not self._passes):
                         self.leaf(tensor)
                     elif note.made_between and event.phase == "forward" and not tensor.requires_grad:
@@ -913,7 +928,8 @@ def _variables(frame: FrameType) -> list[tuple[str, Any]]:
         return [(n, variables[n]) for n in code.co_names if n in variables]
     found = [(n, variables[n]) for n in (*code.co_varnames, *code.co_cellvars, *code.co_freevars) if n in variables]
     _forget_snapshot(variables)
-    return found
+    shared = frame.f_globals
+    return found + [(n, shared[n]) for n in code.co_names if n in shared]
 
 
 def _forget_snapshot(variables: Any) -> None:
