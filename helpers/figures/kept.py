@@ -120,7 +120,7 @@ def freed_results(recording: Recording, moment: int) -> list[Freed]:
         for s in event.allocated:
             if s in gone and s not in live and s not in kept and recording.storages[s].nbytes:
                 storage = recording.storages[s]
-                made, freed = text.line(recording, event.place), text.line(recording, gone[s].place)
+                made, freed = text.moment(recording, event), text.moment(recording, gone[s])
                 key = (text.forward_operation(storage.op or event.op), storage.nbytes, made, freed)
                 found[key] = found.get(key, 0) + 1
     return [Freed(*key, count) for key, count in found.items()]
@@ -130,8 +130,8 @@ def not_kept(freed: list[Freed], most: int = MOST_FREED) -> str:
     """ "Not kept: mm (2,048 B, freed on line 6), …"."""
     parts = []
     for x in freed[:most]:
-        where = f", freed on {x.freed}" if x.freed else ", freed"
-        made = f", made on {x.made}" if x.made and x.made != x.freed else ""
+        where = f", freed {x.freed}" if x.freed else ", freed"
+        made = f", made {x.made}" if x.made and x.made != x.freed else ""
         times, each = (f"{x.count:,} × ", " each") if x.count > 1 else ("", "")
         parts.append(f"{times}{text.quoted(x.op)} ({text.exact(x.nbytes)}{each}{made}{where})")
     rest = freed[most:]

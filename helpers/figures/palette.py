@@ -66,6 +66,9 @@ CATEGORY = MappingProxyType(
     }
 )
 
+#: What kernels hold inside themselves: no category of the ledger, and cross-hatched ("x").
+INSIDE = Paint("#ffe9dc", "#983000", "#983000")
+
 #: Hatch of each category: a second sign beside colour. "" is plain.
 HATCH = MappingProxyType(
     {

@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Sequence
 
-from helpers.data import Place, Recording, TensorInfo
+from helpers.data import MemoryEvent, Place, Recording, Storage, TensorInfo
 
 _PLAIN = re.compile(r"\w[\w.\[\]()]*(?: [\w.\[\]()]+)*\Z")
 _TAIL = re.compile(r"Backward\d*\Z")
@@ -134,6 +134,34 @@ def frame_words(recording: Recording, place: Place) -> str:
     home = recording.cell if recording.cell is not None else 0
     where = "" if frame.source == home else f"{recording.sources[frame.source].label} "
     return f"{where}line {frame.line}"
+
+
+def moment(recording: Recording, event: MemoryEvent) -> str:
+    """When something happened: "on line 6", "in backward, for line 6", "in step, on line 9"; "" if unknown.
+
+    A backward node's line is the one that made it in forward: that line does not run again.
+    """
+    where = line(recording, event.place)
+    if event.phase == "backward":
+        ran = event.node is not None and recording.nodes[event.node].leaf is None
+        return "in backward" + (f", {'for' if ran else 'on'} {where}" if where else "")
+    if event.phase == "step":
+        return "in step" + (f", on {where}" if where else "")
+    return f"on {where}" if where else ""
+
+
+def made(recording: Recording, storage: Storage) -> str:
+    """How a storage came to be: "made by mm on line 6", "made in backward by mul, for line 6"; "" if unknown."""
+    if not storage.op:
+        return ""
+    by = f"by {quoted(forward_operation(storage.op))}"
+    event = recording.events[storage.born] if 0 <= storage.born < len(recording.events) else None
+    when = moment(recording, event) if event else ""
+    if when.startswith("in "):
+        phase, _, where = when.partition(", ")
+        return f"made {phase} {by}" + (f", {where}" if where.startswith("for") else f" {where}" if where else "")
+    where = line(recording, storage.place)
+    return f"made {by}" + (f" on {where}" if where else "")
 
 
 def plural(n: int, one: str, many: str | None = None) -> str:

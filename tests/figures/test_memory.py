@@ -1,13 +1,14 @@
 """The timeline: phases, peak, categories told by more than colour, and no picture that grows without bound."""
 
 import re
+from dataclasses import replace
 
 import pytest
 
 from helpers import data
-from helpers.figures import memory_figure
-from helpers.figures.memory import columns_of, tick_words, ticks
-from tests.figures.recordings import SAMPLES, chain, training
+from helpers.figures import memory_figure, overview_figure
+from helpers.figures.memory_svg import columns_of, inside_columns, tick_words, ticks
+from tests.figures.recordings import SAMPLES, Tape, chain, training
 from tests.figures.sound import check_sound, texts
 
 
@@ -79,3 +80,98 @@ def test_storage_resized():
     )
     recording = data.Recording((), (), (storage,), (), (), (), events)
     assert memory_figure(recording).peak == 4_096
+
+
+def with_kernels(recording, inside):
+    """The recording, as if its events' kernels had held so much inside."""
+    events = tuple(replace(e, inside=inside.get(e.index, 0)) for e in recording.events)
+    return replace(recording, events=events)
+
+
+def test_inside_kernels_is_in_the_picture_alone():
+    """It depends on the processor: the twin, the title and the alt text are the same with and without."""
+    plain = training()
+    line = data.timeline(plain)
+    ops = [e for e in plain.events if e.kind == "op"]
+    inside = {ops[3].index: 200_000, ops[5].index: 123}
+    measured = with_kernels(plain, inside)
+    a, b = memory_figure(plain), memory_figure(measured)
+    assert (a.text, a.text_full(), a.alt, a.title, a.peak) == (b.text, b.text_full(), b.alt, b.title, b.peak)
+    assert overview_figure(plain).text == overview_figure(measured).text
+    assert overview_figure(plain).alt == overview_figure(measured).alt
+    assert a.svg != b.svg and "inside kernels" not in a.svg
+    shown = texts(b.svg)
+    ledger = line.totals[ops[3].index + 1]
+    assert f"highest: ledger {ledger:,} B + inside kernels 200,000 B = {ledger + 200_000:,} B" in shown
+    assert any(text.startswith("by operator, at most: ") and "200 kB" in text for text in shown)
+    assert shown[0].endswith(f"with kernels {ledger + 200_000:,} B ({(ledger + 200_000) / 1000:.0f} kB)")
+    assert 'class="band inside-kernels"' in b.svg
+    check_sound(b)
+
+
+def test_kernels_below_the_peak():
+    """Where kernels reach no higher than the ledger's own peak, the picture says that both are the same."""
+    plain = training()
+    first = next(e.index for e in plain.events if e.kind == "op")
+    figure = memory_figure(with_kernels(plain, {first: 8}))
+    assert texts(figure.svg)[0] == "Live memory, event by event: peak 327,692 B (328 kB); with kernels the same"
+
+
+@pytest.mark.parametrize("n", [400, 2_000])
+def test_shared_columns_hide_no_kernel(n):
+    """Where events share a column, the band reaches as high as the highest of them."""
+    recording = chain(n)
+    line = data.timeline(recording)
+    event = next(e.index for e in recording.events[n // 2 :] if e.kind == "op")
+    measured = with_kernels(recording, {event: 10**6})
+    rows, column = columns_of(line)
+    more = inside_columns(measured, line, rows, column)
+    assert max(sum(row) + m for row, m in zip(rows, more, strict=True)) == line.totals[event + 1] + 10**6
+    assert sum(m > 0 for m in more) == 1
+
+
+@pytest.mark.parametrize(
+    ("phase", "node", "words"),
+    [
+        ("forward", 0, "made by mul on line 3"),
+        ("backward", 0, "made in backward by mul, for line 3"),
+        ("backward", None, "made in backward by mul on line 3"),
+        ("step", None, "made in step by mul on line 3"),
+        ("between", None, "made by mul on line 3"),
+    ],
+)
+def test_what_made_a_storage(phase, node, words):
+    """The line of a backward node is forward's: it is not said to have run again."""
+    t = Tape("")
+    x = t.tensor("x", (4,), grad=True)
+    place = t.place(3)
+    t.op("MulBackward0", [x], (4,), line=3)
+    at = t.event("op", phase, op="aten.mul", node=1 if node is not None else None, place=place)
+    s = t.storage(64, "other", born=at, shape=(16,), op="aten.mul", place=place)
+    t.events[at] = replace(t.events[at], allocated=(s,))
+    figure = memory_figure(t.done())
+    assert f"  64 B  other   16 float32, {words}\n" in figure.text
+    assert f"16 float32, {words}" in texts(figure.svg)
+
+
+def test_rounds_of_a_loop():
+    """Forwards that begin on the same line are rounds; two different forwards are not."""
+    figure = memory_figure(training(3))
+    assert "Rounds: 3, each beginning on line 2: at events " in figure.text
+    assert {"round 1", "round 2", "round 3"} <= set(texts(figure.svg))
+    assert "Rounds" not in memory_figure(SAMPLES["layer"]()).text
+
+
+@pytest.mark.parametrize(
+    ("parameter", "leaf", "words"),
+    [(False, True, "leaves 16 B"), (True, False, "parameters 16 B"), (True, True, "parameters and leaves 32 B")],
+)
+def test_leaves_are_called_leaves(parameter, leaf, words):
+    """A plain tensor that needs a gradient is no parameter of a model."""
+    t = Tape("")
+    made = [t.tensor("w", (4,), parameter=True)] if parameter else []
+    made += [t.tensor("x", (4,), grad=True, category="parameters")] if leaf else []
+    t.capture(t.op("SinBackward0", made, (4,), line=1))
+    figure = memory_figure(t.done())
+    assert f"at the peak: {words}, other" in figure.text
+    assert words[: words.rindex(" ", 0, -3)] in texts(figure.svg)

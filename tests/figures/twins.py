@@ -323,13 +323,37 @@ def check_kept(recording: data.Recording, twin: str, moment: int | None = None) 
 # --------------------------------------------------------------------------------------------------------------- memory
 
 
+PARAMETERS = {"leaves": "parameters", "parameters and leaves": "parameters"}
+
+
 def categories(text: str) -> dict[str, int]:
     if text == "nothing":
         return {}
     out = {}
     for part in re.findall(r"([a-z ]+?) ([\d,]+ B)(?:, |$)", text):
-        out[part[0].strip()] = nbytes(part[1])
+        out[PARAMETERS.get(part[0].strip(), part[0].strip())] = nbytes(part[1])
     return out
+
+
+def parameter_words(recording: data.Recording) -> str:
+    """What a twin calls the category of parameters: by what its storages are leaves of."""
+    plain = {s for n in recording.nodes if n.leaf and not n.leaf.parameter for s in n.leaf.storages}
+    moved = {s for e in recording.events for s, category in e.moved if category == "parameters"}
+    mine = moved | {s.id for s in recording.storages if s.category == "parameters"}
+    return "parameters" if not mine & plain else "parameters and leaves" if mine - plain else "leaves"
+
+
+def birth(recording: data.Recording, storage: data.Storage) -> str:
+    """How a twin says a storage came to be, where an operation made it."""
+    if not storage.op:
+        return ""
+    op = storage.op.split(".")[1] if storage.op.startswith("aten.") else storage.op
+    event = recording.events[storage.born]
+    line_ = where(recording, event.place)
+    if event.phase not in ("backward", "step"):
+        return f"made by {op}" + (f" on {line_}" if line_ else "")
+    node = event.node is not None and recording.nodes[event.node].kind != "leaf" and event.phase == "backward"
+    return f"made in {event.phase} by {op}" + ((f", for {line_}" if node else f" on {line_}") if line_ else "")
 
 
 def check_memory(recording: data.Recording, twin: str) -> None:
@@ -347,8 +371,25 @@ def check_memory(recording: data.Recording, twin: str) -> None:
     at = {k: v for k, v in line.at(moment).items() if v}
     assert categories(lines[2].removeprefix("  at the peak: ")) == at
     live = sorted((n for n, _ in data.live_storages(recording, moment).values() if n), reverse=True)
-    biggest = [nbytes(fields(x)[0]) for x in lines if x.startswith("    ")]
+    named = [fields(x) for x in lines if x.startswith("    ")]
+    biggest = [nbytes(x[0]) for x in named]
     assert biggest == live[: len(biggest)] and (len(biggest) == 8 or len(biggest) == len(live))
+    there = {}
+    for s, (n, category) in data.live_storages(recording, moment).items():
+        there.setdefault((n, PARAMETERS.get(category, category)), []).append(recording.storages[s])
+    for x in named:
+        like = there[nbytes(x[0]), PARAMETERS.get(x[1], x[1])]
+        assert any(not storage.op or x[2].endswith(birth(recording, storage)) for storage in like), x
+    said = {word for word in (*PARAMETERS, "parameters") if re.search(rf"(?<!and )\b{word} [\d,]+ B", twin)}
+    assert said <= {parameter_words(recording)}
+    begins = [
+        next((where(recording, e.place) for e in recording.events[a : b + 1] if e.place is not None), "")
+        for name_, a, b in data.phases(recording) if name_ == "forward"
+    ]  # fmt: skip
+    rounds = next((x for x in lines if x.startswith("Rounds: ")), "")
+    assert bool(rounds) == (bool(begins) and begins[0] != "" and begins.count(begins[0]) > 1)
+    if rounds:
+        assert rounds.startswith(f"Rounds: {begins.count(begins[0])}, each beginning on {begins[0]}: at events ")
     rows = []
     begin = lines.index("Phases:") + 1 if "Phases:" in lines else len(lines)
     for text in lines[begin:]:

@@ -1,0 +1,159 @@
+"""What a memory figure tells, as plain rows: phases, rounds, the peak taken apart, what kernels held inside."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from helpers.data import CATEGORIES, MemoryEvent, Recording, Timeline, live_storages, phases
+from helpers.data.model import PARAMETERS
+
+from . import text
+
+#: Storages of the peak that are named.
+BIGGEST = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """A run of events of one phase, and the bytes by category at its peak."""
+
+    name: str
+    first: int
+    last: int
+    start: int  # bytes before its first event
+    end: int  # bytes after its last
+    peak: int
+    peak_parts: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A storage that is live at the peak."""
+
+    what: str
+    nbytes: int
+    category: str
+
+
+@dataclass(frozen=True, slots=True)
+class Rounds:
+    """A loop's rounds: the line that each begins with, and the events at which they begin."""
+
+    line: str
+    starts: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Inside:
+    """What kernels held beyond their results: at each event, and where ledger and kernels together are highest."""
+
+    moment: int  # the event, -1 for before the first
+    ledger: int
+    kernels: int
+    operators: tuple[tuple[str, int], ...]  # each with the most that it ever held, highest first
+
+    @property
+    def total(self) -> int:
+        return self.ledger + self.kernels
+
+
+def phase_rows(recording: Recording, line: Timeline) -> list[Phase]:
+    totals = line.totals
+    out = []
+    for name, first, last in phases(recording):
+        span = range(first + 1, last + 2)
+        top = max(span, key=lambda i: (totals[i], -i))
+        if totals[first] > totals[top]:
+            top = first
+        out.append(Phase(name, first, last, totals[first], totals[last + 1], totals[top], line.rows[top]))
+    return out
+
+
+def rounds_of(recording: Recording) -> Rounds | None:
+    """Rounds of a loop: forwards that begin on the line on which the first one began; None where it ran but once."""
+    begins = []
+    for name, first, last in phases(recording):
+        if name == "forward":
+            lines = (text.line(recording, e.place) for e in recording.events[first : last + 1])
+            begins.append((next(filter(None, lines), ""), first))
+    if not begins or not begins[0][0]:
+        return None
+    starts = tuple(first for line, first in begins if line == begins[0][0])
+    return Rounds(begins[0][0], starts) if len(starts) > 1 else None
+
+
+def inside_kernels(recording: Recording, line: Timeline) -> Inside | None:
+    """None unless the recording measured it."""
+    held = [e for e in recording.events if e.inside]
+    if not held:
+        return None
+    totals = line.totals
+    most = max(range(len(totals)), key=lambda i: (totals[i] + (recording.events[i - 1].inside if i else 0), -i))
+    by: dict[str, int] = {}
+    for event in held:
+        name = text.forward_operation(event.op) or "an operation"
+        by[name] = max(by.get(name, 0), event.inside)
+    operators = tuple(sorted(by.items(), key=lambda item: (-item[1], item[0])))
+    return Inside(most - 1, totals[most], recording.events[most - 1].inside if most else 0, operators)
+
+
+def biggest(recording: Recording, moment: int) -> list[Part]:
+    """The largest storages live after event `moment`, each with its names or the operation that made it."""
+    live = live_storages(recording, moment)
+    found = sorted(live.items(), key=lambda item: (-item[1][0], item[0]))[:BIGGEST]
+    return [Part(what_is(recording, s), nbytes, category) for s, (nbytes, category) in found if nbytes]
+
+
+def what_is(recording: Recording, s: int) -> str:
+    storage = recording.storages[s]
+    shape = f"{text.shape(storage.shape)} {storage.dtype}" if storage.dtype else ""
+    parts = (text.names(storage.names), shape, text.made(recording, storage))
+    return ", ".join(part for part in parts if part) or "unnamed"
+
+
+def category_words(recording: Recording) -> dict[str, str]:
+    """What to call each category here: leaves that are no parameters of a model are called leaves."""
+    words = {name: name for name in CATEGORIES}
+    leaves = {s for n in recording.nodes if n.leaf and not n.leaf.parameter for s in n.leaf.storages}
+    mine = {s.id for s in recording.storages if s.category == PARAMETERS}
+    mine |= {s for event in recording.events for s, category in event.moved if category == PARAMETERS}
+    if mine and leaves & mine:
+        words[PARAMETERS] = "leaves" if leaves >= mine else "parameters and leaves"
+    return words
+
+
+def parts_words(row: Sequence[int], words: dict[str, str]) -> str:
+    """ "kept for backward 2,048 B, other 8 B": categories that have bytes."""
+    found = [f"{words[name]} {text.exact(n)}" for name, n in zip(CATEGORIES, row, strict=True) if n]
+    return ", ".join(found) or "nothing"
+
+
+def what_ran(recording: Recording, moment: int) -> str:
+    """ "mm ran on line 6": the event after which a moment is."""
+    if moment < 0:
+        return "it began"
+    event = recording.events[moment]
+    when = text.moment(recording, event)
+    if event.kind in ("run", "enter", "leave", "step", "stepped"):  # these name their phase themselves
+        when = when.partition(", ")[2] or ("" if when.startswith("in ") else when)
+    words = event_words(event)
+    return f"{words} {when}" if when else words
+
+
+def event_words(event: MemoryEvent) -> str:
+    op = text.quoted(text.forward_operation(event.op)) if event.op else ""
+    if event.kind == "op":
+        return f"{op or 'an operation'} ran"
+    words = {
+        "free": "memory no longer referred to was freed",
+        "enter": "a backward pass began",
+        "run": f"{op} ran in backward",
+        "accumulate": "a gradient arrived at its leaf",
+        "release": f"{op or 'a graph'} released what it kept",
+        "leave": "a backward pass ended",
+        "step": f"an optimizer's step began{': ' + event.note if event.note else ''}",
+        "stepped": "an optimizer's step ended",
+        "error": f"an error: {' '.join(event.note.split())}",
+    }
+    return words[event.kind]
