@@ -139,18 +139,46 @@ def counted_tensors(found: Iterable[Row]) -> int:
 
 
 def heading(found: list[Row]) -> str:
-    """ "Kept for backward: 2 tensors, 10,240 bytes (parameters not counted)", or with what is."""
+    """ "Kept for backward: 2 tensors, 10,240 bytes (parameters not counted)", or with what is alive anyway."""
     n, nbytes = counted_tensors(found), total(found)
-    words = f"Kept for backward: {text.plural(n, 'tensor')}, {text.plural(nbytes, 'byte')}"
-    parts = []
-    for kind in ("parameter", "leaf", "buffer"):
-        mine = [row for row in found if row.alive == kind and row.first is None]
-        if mine:
-            many = text.plural(len(mine), kind, "leaves" if kind == "leaf" else None)
-            parts.append(f"{many} ({text.exact(sum(row.storage_bytes for row in mine))})")
-    if parts:
-        words += f"; not counted, since alive anyway: {', '.join(parts)}"
-    else:
-        words += " (parameters not counted)"
+    alive = {
+        kind: [row for row in found if row.alive == kind and row.first is None]
+        for kind in ("parameter", "leaf", "buffer")
+    }
+    alive = {kind: mine for kind, mine in alive.items() if mine}
     packed = sum(row.state == "packed" for row in found)
+    if not n and not packed:
+        return "Kept for backward: " + (only_alive(alive) if alive else "nothing, 0 bytes")
+    words = f"Kept for backward: {text.plural(n, 'tensor')}, {text.plural(nbytes, 'byte')}"
+    parts = [f"{many(kind, len(mine))} ({text.exact(held_bytes(mine))})" for kind, mine in alive.items()]
+    words += f"; not counted, since alive anyway: {', '.join(parts)}" if parts else " (parameters not counted)"
     return words + (f"; {text.plural(packed, 'tensor')} packed by a hook" if packed else "")
+
+
+def only_alive(alive: dict[str, list[Row]]) -> str:
+    """ "2 tensors, both leaves that are alive anyway (8 B): 0 bytes more"."""
+    rows = [row for mine in alive.values() for row in mine]
+    n = len(rows)
+    if len(alive) > 1:
+        kinds = " and ".join(many(kind, len(mine)) for kind, mine in alive.items())
+        which = f"{'both' if n == 2 else 'all'} alive anyway: {kinds}"
+    else:
+        (kind,) = alive
+        which = (
+            f"a {kind} that is alive anyway"
+            if n == 1
+            else f"{'both' if n == 2 else 'all'} {plural_of(kind)} that are alive anyway"
+        )
+    return f"{text.plural(n, 'tensor')}, {which} ({text.exact(held_bytes(rows))}): 0 bytes more"
+
+
+def plural_of(kind: str) -> str:
+    return "leaves" if kind == "leaf" else kind + "s"
+
+
+def many(kind: str, n: int) -> str:
+    return text.plural(n, kind, plural_of(kind))
+
+
+def held_bytes(found: Iterable[Row]) -> int:
+    return sum(row.storage_bytes for row in found)

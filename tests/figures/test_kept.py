@@ -7,6 +7,7 @@ from helpers.figures import kept_figure
 from helpers.figures.ledger import Row
 from helpers.figures.why import ARGUMENTS, REASONS, reason
 from tests.figures.recordings import SAMPLES, Tape
+from tests.figures.twins import check_kept
 
 
 def test_the_example():
@@ -90,3 +91,24 @@ def test_reasons_are_short_and_name_real_arguments():
 
 def test_another_name_with_braces():
     assert reason("Mul", "self", False, False, {"other": "{x}"}) == "needed for the gradient of {x}"
+
+
+@pytest.mark.parametrize(
+    ("leaves", "parameters", "words"),
+    [
+        (0, 0, "nothing, 0 bytes"),
+        (1, 0, "1 tensor, a leaf that is alive anyway (16 B): 0 bytes more"),
+        (2, 0, "2 tensors, both leaves that are alive anyway (32 B): 0 bytes more"),
+        (0, 3, "3 tensors, all parameters that are alive anyway (48 B): 0 bytes more"),
+        (1, 1, "2 tensors, both alive anyway: 1 parameter and 1 leaf (32 B): 0 bytes more"),
+    ],
+)
+def test_what_is_alive_anyway_costs_nothing_more(leaves, parameters, words):
+    t = Tape("")
+    made = [t.tensor(f"x{i}", (4,), grad=True, category="parameters") for i in range(leaves)]
+    made += [t.tensor(f"w{i}", (4,), parameter=True) for i in range(parameters)]
+    y = t.tensor("y", (4,), grad=True, category="parameters")
+    t.capture(t.op("SinBackward0", [*made, y], (4,), saved=[(f"a{i}", v) for i, v in enumerate(made)], line=1))
+    recording = t.done()
+    assert kept_figure(recording).text.split("\n")[0] == f"Kept for backward: {words}"
+    check_kept(recording, kept_figure(recording).text)

@@ -101,6 +101,23 @@ def where(recording: data.Recording, place: int | None) -> str:
     return f"line {frame.line}" if frame.source == (recording.cell or 0) else f"{label} line {frame.line}"
 
 
+def read_heading(line: str) -> tuple[int, int]:
+    """Tensors and bytes that are counted."""
+    if line == "Kept for backward: nothing, 0 bytes":
+        return 0, 0
+    found = re.match(
+        r"Kept for backward: ([\d,]+) tensors?, (?:([\d,]+) bytes?|(.*) \([\d,]+ B\): 0 bytes more$)", line
+    )
+    if found[3]:
+        n, words = number(found[1]), found[3]
+        alone = re.fullmatch(r"(?:a|both|all) (?:parameter|lea[fv]|buffer)(?:e?s)? that (?:is|are) alive anyway", words)
+        mixed = re.fullmatch(r"(?:both|all) alive anyway: (.*)", words)
+        assert alone or sum(number(part.split(" ")[0]) for part in mixed[1].split(" and ")) == n
+        assert words.split(" ")[0] == {1: "a", 2: "both"}.get(n, "all")
+        return 0, 0
+    return number(found[1]), number(found[2])
+
+
 # ---------------------------------------------------------------------------------------------------------------- graph
 
 
@@ -108,7 +125,7 @@ def read_graph(twin: str) -> dict:
     """A graph's twin as plain values: counts, the ledger's heading, and nodes in order."""
     lines = twin.split("\n")
     counts = re.search(r": ([\d,]+) operations?, ([\d,]+) (?:leaf|leaves), ([\d,]+) edges?$", lines[0])
-    heading = re.match(r"Kept for backward: ([\d,]+) tensors?, ([\d,]+) bytes?", lines[1])
+    tensors, total = read_heading(lines[1])
     nodes: list[dict] = []
     for line in lines[2:]:
         if line.startswith("        "):
@@ -117,7 +134,7 @@ def read_graph(twin: str) -> dict:
             nodes.append(read_node(fields(line.strip()), len(nodes) + 1))
     return {
         "operations": number(counts[1]), "leaves": number(counts[2]), "edges": number(counts[3]),
-        "tensors": number(heading[1]), "bytes": number(heading[2]), "nodes": nodes,
+        "tensors": tensors, "bytes": total, "nodes": nodes,
     }  # fmt: skip
 
 
@@ -281,7 +298,7 @@ FLAG = re.compile(r" \[([^\[\]]*(?:\"(?:[^\"\\]|\\.)*\"[^\[\]]*)*)\]$")
 def read_kept(twin: str) -> dict:
     """A ledger's twin (the full one): its total, its rows, and the bytes that each row adds."""
     lines = twin.split("\n")
-    heading = re.match(r"Kept for backward: ([\d,]+) tensors?, ([\d,]+) bytes?", lines[0])
+    tensors, total = read_heading(lines[0])
     rows = []
     for line in lines[1:]:
         if not line.startswith("  "):
@@ -300,7 +317,7 @@ def read_kept(twin: str) -> dict:
                 state=state, counted=(nbytes(whole[1]) if whole else size) if counts else 0, why=found[-1],
             )
         )  # fmt: skip
-    return {"tensors": number(heading[1]), "bytes": number(heading[2]), "rows": rows}
+    return {"tensors": tensors, "bytes": total, "rows": rows}
 
 
 def check_kept(recording: data.Recording, twin: str, moment: int | None = None) -> None:
