@@ -43,22 +43,18 @@ class Places:
     """Interns places and sources while a recording runs."""
 
     def __init__(self, boundary: FrameType | None, *, include_boundary: bool) -> None:
-        self.boundary = boundary  # the walk ends here; dropped by `close`
+        self.boundary = boundary  # the walk ends here; dropped when the recording ends
         self.include_boundary = include_boundary
         self.places: list[Place] = []
         self.sources: list[Source] = []
         self._place_ids: dict[tuple, int] = {}
         self._source_ids: dict[object, int] = {}
         self._kinds: dict[CodeType, bool | None] = {}  # True: the learner's, False: a library's, None: compiled
+        self.namespaces: dict[CodeType, dict] = {}  # the learner's code met so far → its globals
         self.cell: CodeType | None = None  # the code object of the recorded block
         self.cell_line = boundary.f_lineno if boundary is not None else 0
         if include_boundary and boundary is not None:
             self.cell = boundary.f_code
-
-    def close(self) -> None:
-        self.boundary = None
-        self._kinds.clear()
-        self.cell = None
 
     def here(self, depth: int = 1) -> tuple[int | None, FrameType | None]:
         """Place of the learner's code that is running, and the outermost of its frames."""
@@ -77,6 +73,8 @@ class Places:
                 mine = kinds[code]
             except KeyError:
                 mine = kinds[code] = self._kind(code)
+                if mine:
+                    self.namespaces[code] = frame.f_globals
             if mine:
                 key.append((code, frame.f_lineno))
                 outer = frame

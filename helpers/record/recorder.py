@@ -195,6 +195,7 @@ class Recorder:
             if getattr(self, "places", None) is not None and self.places.boundary is not None:
                 self._block = self.places.recorded_block()
                 self.places.boundary = None
+                self.places.namespaces.clear()
             self.live.clear()
             self._pending.clear()
             self._outputs.clear()
@@ -227,6 +228,7 @@ class Recorder:
             self.events.append(event)
         elif self.places.boundary is not None and self.places.include_boundary:
             self._read_names(self.places.boundary)
+        self._read_globals()
         roots = self._living()
         if not self.graphs and self.graph_wanted and error is None:
             self._capture_end(result)
@@ -423,7 +425,15 @@ class Recorder:
 
     def _read_names(self, frame: FrameType) -> None:
         """Names of the learner's variables that hold tensors, as far as the running code names them."""
-        for name, tensor in _variables(frame):
+        self._call(_variables(frame))
+
+    def _read_globals(self) -> None:
+        """The same for what the learner's functions name outside themselves."""
+        for code, names in self.places.namespaces.items():
+            self._call([(name, names[name]) for name in code.co_names if name in names])
+
+    def _call(self, variables: list[tuple[str, Any]]) -> None:
+        for name, tensor in variables:
             if not isinstance(tensor, Tensor) or name.startswith("_"):
                 continue
             for storage in storages_of(tensor):
@@ -711,6 +721,7 @@ class Recorder:
             if outer is not None:
                 self._last_line = None
                 self._read_names(outer)
+                self._read_globals()
         else:
             place = self._node_place(self._running[-1])
         functions, roots = [], []
