@@ -2,24 +2,53 @@
 
 from __future__ import annotations
 
-from helpers.data import Node, TensorInfo
+from helpers.data import Edge, Node, TensorInfo
 
 from . import ledger, text
 from .order import Folding
-from .view import View, all_rows, block_bytes, counts_of, flags_of, leaf_kind, scalars_of, title_of
+from .view import (
+    View,
+    all_rows,
+    block_bytes,
+    block_words,
+    counts_of,
+    flags_of,
+    leaf_kind,
+    rows_like,
+    scalars_of,
+    title_of,
+)
 
 
 def from_words(view: View, node: Node, folding: Folding) -> str:
     parts = []
-    for edge in node.edges:
-        if edge.node is None:
-            parts.append("no gradient")
-        elif edge.node not in view.number:
-            parts.append("outside")
-        else:
-            many = len(view.recording.nodes[edge.node].outputs) > 1 or edge.output
-            parts.append(f"[{view.number[folding.stands[edge.node]]}]" + (f" output {edge.output}" if many else ""))
+    block = folding.blocks[folding.block_of[node.id]] if node.id in folding.block_of else None
+    first = block.members[0][block.drawn.index(node.id)] if block and block.shown else None
+    for k, edge in enumerate(node.edges):
+        words = edge_words(view, folding, node, edge)
+        if first is not None and words.endswith(" of the one before"):
+            before = edge_words(view, folding, view.recording.nodes[first], view.recording.nodes[first].edges[k])
+            words += f" (in the first {before})"
+        parts.append(words)
     return ", ".join(parts)
+
+
+def edge_words(view: View, folding: Folding, node: Node, edge: Edge) -> str:
+    if edge.node is None:
+        return "no gradient"
+    if edge.node not in view.number:
+        return "outside"
+    many = len(view.recording.nodes[edge.node].outputs) > 1 or edge.output
+    return number_words(view, folding, node, edge.node) + (f" output {edge.output}" if many else "")
+
+
+def number_words(view: View, folding: Folding, user: Node, n: int) -> str:
+    """ "[7]", or for a node of the repetition before: "[19] of the one before"."""
+    stands = folding.stands.get(n, n)
+    words = f"[{view.number[stands]}]"
+    block = folding.block_of.get(user.id)
+    apart = stands != n and block is not None and block == folding.block_of.get(stands)
+    return f"{words} of the one before" if apart else words
 
 
 def state_words(row: ledger.Row) -> str:
@@ -31,17 +60,16 @@ def state_words(row: ledger.Row) -> str:
 def twin_of(view: View, folding: Folding, *, sizes: bool = False) -> str:
     """The text twin: every drawn node with its inputs and what it keeps. Fields are parted by two spaces.
 
-    sizes: whether to give saved numbers that only tell a tensor's size, too.
+    sizes: whether to give saved numbers that only tell a tensor's size or change nothing, too.
     """
     recording = view.recording
     lines = [f"{title_of(view)}: {counts_of(view)}", ledger.heading(all_rows(view))]
     lines += [f"{flag[0].upper()}{flag[1:]}." for flag in flags_of(view)]
     for block in folding.blocks:
-        numbers = [view.number[n] for n in block.members[0]]
-        feeds = ", each feeding the next" if block.chained else ""
+        numbers = [view.number[n] for n in block.drawn]
         lines.append(
             f"Folded: [{min(numbers)}] to [{max(numbers)}] stand for {block.count:,} times the same: "
-            f"{block.label}{feeds}; together they keep {text.exact(block_bytes(view, block.members))}."
+            f"{block_words(view, block)}; together they keep {text.exact(block_bytes(view, block))}."
         )
     for n in folding.drawn:
         node = recording.nodes[n]
@@ -49,10 +77,10 @@ def twin_of(view: View, folding: Folding, *, sizes: bool = False) -> str:
         if node.edges:
             lines.append(f"        from {from_words(view, node, folding)}")
         for row in view.rows.get(n, ()):
-            lines.append("        " + "  ".join(row_fields(view, row)))
+            lines.append("        " + "  ".join(row_fields(view, row, folding)))
         for number in scalars_of(view, node):
             lines.append(f"        keeps a number as {number.formal} = {text.value(number.scalar)}")
-        for scalar in node.scalars if sizes else [s for s in node.scalars if not text.is_size(s.name)]:
+        for scalar in node.scalars if sizes else [s for s in node.scalars if not text.is_usual(s.name, s.value)]:
             lines.append(f"        notes {text.quoted(scalar.name)} = {text.value(scalar.value)}")
         if node.note:
             lines.append(f"        note: {text.quoted(node.note)}")
@@ -79,7 +107,7 @@ def node_fields(view: View, node: Node, folding: Folding) -> list[str]:
         ]
     kind = {"custom": "custom Function", "edge": "compiled or unknown"}.get(node.kind, "")
     where = text.line(view.recording, node.place)
-    block = folding.block_of.get(node.id)
+    like = folding.like.get(node.id)
     return [
         n,
         text.quoted(node.name),
@@ -88,7 +116,7 @@ def node_fields(view: View, node: Node, folding: Folding) -> list[str]:
         where,
         f"in {text.quoted(node.module)}" if node.module else "",
         kind,
-        f"×{folding.blocks[block].count:,}" if block is not None else "",
+        f"×{len(like):,}" if like else "",
         root,
         pruned,
     ]
@@ -105,7 +133,7 @@ def outputs_words(node: Node) -> str:
     return "; ".join(info if n == 1 else f"{n:,} times {info}" for info, n in runs) or "no outputs"
 
 
-def row_fields(view: View, row: ledger.Row) -> list[str]:
+def row_fields(view: View, row: ledger.Row, folding: Folding) -> list[str]:
     saved = row.saved
     info = text.tensor(TensorInfo(saved.shape, saved.dtype, saved.device))
     if row.state == "never saved":
@@ -120,10 +148,25 @@ def row_fields(view: View, row: ledger.Row) -> list[str]:
     if row.alive:
         fields.append(f"{row.alive}: not counted")
     if row.first is not None:
-        fields.append(f"same storage as {ledger.formal(row.first)} of [{view.number[row.first.node]}]: counted once")
+        where = number_words(view, folding, row.node, row.first.node)
+        fields.append(f"same storage as {ledger.formal(row.first)} of {where}: counted once")
     elif row.state == "packed":
         if row.counts:
             fields.append(f"in its place {text.exact(row.storage_bytes)}")
     elif not row.alive and row.storage_bytes not in (0, saved.nbytes):
         fields.append(f"a view: its whole storage of {text.exact(row.storage_bytes)} stays")
-    return fields
+    return fields + repeated_words(view, folding, row)
+
+
+def repeated_words(view: View, folding: Folding, row: ledger.Row) -> list[str]:
+    """Where not every repetition keeps a tensor as the drawn one does: in how many of them it is kept, and counted."""
+    like = folding.like.get(row.node.id)
+    if like is None:
+        return []
+    rows = rows_like(view, folding, row)
+    counted = sum(r.counts for r in rows)
+    block = folding.blocks[folding.block_of[row.node.id]]
+    fields = [f"in {len(rows):,} of {block.count:,}"] if len(rows) < len(like) else []
+    return fields + (
+        [f"counted in {counted:,} of {len(rows):,}"] if 0 < counted < len(rows) or row.counts != bool(counted) else []
+    )

@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from helpers.data import Graph, Recording
+from helpers.data import Edge, Graph, Node, Recording
 
 from . import text
 
@@ -60,16 +60,25 @@ def forward_order(recording: Recording, graph: Graph) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Operations that repeat: `members[k]` are the k-th repetition's, in the order of `members[0]`, which is drawn."""
+    """Operations that repeat: `members[k]` are the k-th repetition's, in the order of `drawn`.
 
-    members: tuple[tuple[int, ...], ...]
+    The first repetition may lack some, where its input needs no gradient: None stands in their places. The repetition
+    that is drawn lacks none.
+    """
+
+    members: tuple[tuple[int | None, ...], ...]
     label: str  # "layers.0 … layers.11", "the same 18 operations"
     chained: bool  # each repetition feeds the next
-    home: str = ""  # the module that makes up members[0], where one does
+    home: str = ""  # the module that makes up the drawn repetition, where one does
+    shown: int = 0  # which repetition is drawn
 
     @property
     def count(self) -> int:
         return len(self.members)
+
+    @property
+    def drawn(self) -> tuple[int, ...]:
+        return self.members[self.shown]
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +89,9 @@ class Folding:
     stands: dict[int, int]
     blocks: tuple[Block, ...]
     block_of: dict[int, int]  # drawn operation → index of its block
+    like: dict[
+        int, tuple[int, ...]
+    ]  # drawn operation of a block → those it stands for, one for each repetition with it
     leaf_times: dict[int, int]  # drawn leaf → how many leaves it stands for, where more than one
 
 
@@ -92,21 +104,24 @@ def fold(recording: Recording, ordered: Sequence[int], *, wanted: bool = True) -
     block_of: dict[int, int] = {}
     position: dict[int, tuple[int, int, int]] = {}
     for b, block in enumerate(blocks):
-        for n in block.members[0]:
+        for n in block.drawn:
             block_of[n] = b
         for k, member in enumerate(block.members):
             for j, n in enumerate(member):
-                position[n] = (b, k, j)
-                stands[n] = block.members[0][j]
-    # a leaf that only one repetition uses stands where its counterpart of the first repetition does
+                if n is not None:
+                    position[n] = (b, k, j)
+                    stands[n] = block.drawn[j]
+    # a leaf that only one repetition uses stands where its counterpart of the drawn repetition does
     users: dict[int, set[tuple[int, int]]] = {}
     for n in operations:
         for e in nodes[n].edges:
             if e.node is not None and nodes[e.node].leaf:
                 users.setdefault(e.node, set()).add(position[n][:2] if n in position else (-1, n))
     for block in blocks:
-        for member in block.members[1:]:
-            for n, like in zip(member, block.members[0], strict=True):
+        for member in block.members:
+            for n, like in zip(member, block.drawn, strict=True):
+                if n is None or n == like:
+                    continue
                 for e, f in zip(nodes[n].edges, nodes[like].edges, strict=True):
                     if (
                         e.node is not None
@@ -124,7 +139,11 @@ def fold(recording: Recording, ordered: Sequence[int], *, wanted: bool = True) -
         if nodes[n].leaf:
             times[stands[n]] = times.get(stands[n], 0) + 1
     drawn = tuple(n for n in ordered if stands[n] == n)
-    return Folding(drawn, stands, tuple(blocks), block_of, {n: t for n, t in times.items() if t > 1})
+    like = {}
+    for block in blocks:
+        for j, n in enumerate(block.drawn):
+            like[n] = tuple(m for m in (member[j] for member in block.members) if m is not None)
+    return Folding(drawn, stands, tuple(blocks), block_of, like, {n: t for n, t in times.items() if t > 1})
 
 
 def repeats(recording: Recording, operations: Sequence[int]) -> list[Block]:
@@ -160,10 +179,70 @@ def repeats(recording: Recording, operations: Sequence[int]) -> list[Block]:
         if len(members) < LEAST_REPEATS or period * len(members) < LEAST_COVERED:
             i += 1
             continue
-        label, home = label_of(recording, members)
-        blocks.append(Block(tuple(members), label, chained, home))
-        i = start + period * len(members)
+        used = {n for block in blocks for n in block.members[-1] if n is not None}
+        before = first_apart(recording, operations[:start], index, members, used) if chained else None
+        shown = 0
+        if before is not None:
+            members, shown = [before, *members], 1
+        label, home = label_of(recording, members, shown)
+        blocks.append(Block(tuple(members), label, chained, home, shown))
+        i = start + period * (len(members) - shown)
     return blocks
+
+
+def first_apart(
+    recording: Recording, before: Sequence[int], index: dict[int, int], members: Sequence[Sequence[int]], used: set[int]
+) -> tuple[int | None, ...] | None:
+    """The repetition before `members`, if it differs only in what an input without gradient leaves out.
+
+    Its operations come just before, in the same order, wired alike, and keep the same or less; None stands for those
+    that it lacks. None if there is no such repetition.
+    """
+    like = members[0]
+    found: list[int | None] = [None] * len(like)
+    i = len(before) - 1
+    for j in range(len(like) - 1, -1, -1):
+        if i >= 0 and before[i] not in used and alike(recording, before[i], like[j]):
+            found[j] = before[i]
+            i -= 1
+    if 3 * sum(n is not None for n in found) < 2 * len(like):
+        return None
+    place = {n: j for j, n in enumerate(like)}
+    mine = {n: j for j, n in enumerate(found) if n is not None}
+    nodes = recording.nodes
+    for n, other in zip(found, like, strict=True):
+        if n is None:
+            continue
+        for e, f in zip(nodes[n].edges, nodes[other].edges, strict=True):
+            if f.node is None:
+                same = e.node is None
+            elif f.node in place:  # from the same repetition: from its counterpart, or from nothing if that is lacking
+                same = (e.node is None) if found[place[f.node]] is None else (e == Edge(found[place[f.node]], f.output))
+            elif f.node in index:  # from the repetition before: from whatever is there, but not from inside
+                same = e.node not in mine
+            else:
+                same = e.node is not None and e.node not in index
+            if not same:
+                return None
+    return tuple(found)
+
+
+def alike(recording: Recording, n: int, other: int) -> bool:
+    """Whether a node is of the other's kind and keeps nothing that the other does not."""
+    a, b = recording.nodes[n], recording.nodes[other]
+    if (a.name, a.kind, a.outputs, len(a.edges)) != (b.name, b.kind, b.outputs, len(b.edges)):
+        return False
+    if re.sub(r"\d+", "#", a.module) != re.sub(r"\d+", "#", b.module):
+        return False
+
+    def saved(node: Node) -> dict[tuple, tuple]:
+        return {
+            (s.argument, s.position): (s.shape, s.dtype, s.device, s.nbytes, s.state, s.scalar)
+            for s in map(recording.saved.__getitem__, node.saved)
+            if s.state != "never saved"
+        }
+
+    return saved(a).items() <= saved(b).items()
 
 
 def next_equal(signs: Sequence[int]) -> list[int | None]:
@@ -242,11 +321,11 @@ def consistent(
     return members, chained
 
 
-def label_of(recording: Recording, members: Sequence[Sequence[int]]) -> tuple[str, str]:
+def label_of(recording: Recording, members: Sequence[Sequence[int | None]], shown: int) -> tuple[str, str]:
     """Blocks by their module's numbers where one module makes up each, else by how many operations they have."""
 
-    def module(member: Sequence[int]) -> str:
-        found = [recording.nodes[n].module for n in member]
+    def module(member: Sequence[int | None]) -> str:
+        found = [recording.nodes[n].module for n in member if n is not None]
         parts = [m.split(".") for m in found if m]
         common: list[str] = []
         for column in zip(*parts, strict=False):
@@ -259,6 +338,6 @@ def label_of(recording: Recording, members: Sequence[Sequence[int]]) -> tuple[st
 
     first, last = module(members[0]), module(members[-1])
     if first and last and first != last:
-        return f"{text.quoted(first)} … {text.quoted(last)}", first
+        return f"{text.quoted(first)} … {text.quoted(last)}", module(members[shown])
     n = len(members[0])
     return "the same operation" if n == 1 else f"the same {n:,} operations", ""

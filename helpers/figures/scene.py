@@ -13,7 +13,7 @@ from .draw import width_of
 from .graph_text import node_fields
 from .order import Folding
 from .palette import ALERT, GRAPH
-from .view import View, block_bytes, leaf_kind, scalars_of
+from .view import View, block_bytes, block_words, leaf_kind, rows_like, scalars_of
 
 #: Boxes that a drawing may have before it becomes a summary.
 MOST_DRAWN = 150
@@ -281,7 +281,6 @@ def operation_item(view: View, folding: Folding, node: Node, outs: tuple[int, ..
     elif node.outputs:
         lines.append(Words(f"{len(node.outputs):,} outputs", 11))
     where = text.line(view.recording, node.place)
-    block = folding.block_of.get(node.id)
     if where and (roomy or not view.one_line):
         lines.append(Words(text.short(where, 28), 10, soft=True))
     inside = module_words(folding, node)
@@ -291,7 +290,7 @@ def operation_item(view: View, folding: Folding, node: Node, outs: tuple[int, ..
         lines.append(Words("custom Function", 10, soft=True))
     elif node.kind == "edge":
         lines.append(Words("compiled or unknown", 10, soft=True))
-    numbers = [(text.quoted(s.name), s.value) for s in node.scalars if not text.is_size(s.name)]
+    numbers = [(text.quoted(s.name), s.value) for s in node.scalars if not text.is_usual(s.name, s.value)]
     numbers += [(row.formal, row.scalar) for row in scalars_of(view, node)]
     shown = numbers[:2] if roomy else []
     lines += [Words(text.short(f"{name} = {text.value(number)}", 28), 10, soft=True) for name, number in shown]
@@ -316,8 +315,7 @@ def operation_item(view: View, folding: Folding, node: Node, outs: tuple[int, ..
         if row.state != "never saved":
             key = (row.saved.storages, row.saved.shape) if row.saved.storages else row.saved.id
             by_storage.setdefault(key, []).append(row)
-    times = folding.blocks[block].count if block is not None else 1
-    item.ellipses = [ellipse(rows, times) for rows in by_storage.values()]
+    item.ellipses = [ellipse(rows, [rows_like(view, folding, row) for row in rows]) for rows in by_storage.values()]
     return item
 
 
@@ -345,8 +343,10 @@ def role_words(rows: Sequence[ledger.Row]) -> str:
     return "its input" if roles == "input" or (roles == "self" and len(known) < 2) else f"input {roles}"
 
 
-def ellipse(rows: list[ledger.Row], times: int) -> Ellipse:
+def ellipse(rows: list[ledger.Row], like: list[list[ledger.Row]]) -> Ellipse:
+    """A kept tensor. like: for each of its rows the same one in every repetition of its block."""
     row = rows[0]
+    counted = [r.counted for others in like for r in others if r.counts]
     saved = row.saved
     names = ", ".join(dict.fromkeys(text.quoted(n) for r in rows for n in r.saved.names)) or role_words(rows)
     lines = [Words(text.short(names, 24), 11.5, bold=True)]
@@ -355,7 +355,7 @@ def ellipse(rows: list[ledger.Row], times: int) -> Ellipse:
         lines.append(Words(f"{len(rows)} views of one" if views else f"kept {len(rows)} times", 10, soft=True))
     if saved.dtype:
         lines.append(Words(text.tensor(TensorInfo(saved.shape, saved.dtype, saved.device)), 10.5))
-    again = row.first is not None and not row.alive
+    again = row.first is not None and not row.alive and not counted
     state = "again" if again and row.state == "live" else row.state
     if row.alive and row.state == "live":
         state = "alive"
@@ -373,14 +373,24 @@ def ellipse(rows: list[ledger.Row], times: int) -> Ellipse:
     elif again:
         lines.append(Words("the same memory, again", 10, italic=True))
     else:
-        lines.append(Words(text.exact(row.counted) + (f" × {times:,}" if times > 1 else ""), 10.5))
-        if len(rows) == 1 and row.counted != saved.nbytes:
+        lines.append(Words(times_words(counted), 10.5))
+        repeats = max(map(len, like))
+        if counted and len(counted) < repeats:
+            lines.append(Words(f"counted in {len(counted):,} of {repeats:,}", 10, soft=True))
+        if len(rows) == 1 and row.counts and row.counted != saved.nbytes:
             lines.append(Words("all that it is a view of", 10, soft=True))
     if row.state == "changed in place":
         lines.append(Words("changed in place", 10.5, bold=True, colour=ALERT))
     wide = max(line.width for line in lines)
     tall = len(lines) * 13.5
     return Ellipse(rows, lines, round(wide * 0.5 + 8 + 4.5 * len(lines), 1), round(tall * 0.5 + 11, 1), state)
+
+
+def times_words(counted: Sequence[int]) -> str:
+    """ "8,192 B", "8,192 B × 12", or the sum where they differ."""
+    if len(set(counted)) > 1:
+        return f"{text.exact(sum(counted))} in {len(counted):,}"
+    return text.exact(counted[0] if counted else 0) + (f" × {len(counted):,}" if len(counted) > 1 else "")
 
 
 def leaf_item(view: View, folding: Folding, node: Node, *, again: bool) -> Item:
@@ -467,9 +477,8 @@ def frames_of(
     if folding.blocks:
         label = {}
         for b, block in enumerate(folding.blocks):
-            feeds = ", each feeding the next" if block.chained else ""
-            keep = block_bytes(view, block.members)
-            label[b] = f"{block.count:,} × {block.label}{feeds}; together they keep {text.both(keep)}"
+            keep = text.both(block_bytes(view, block))
+            label[b] = f"{block.count:,} × {block_words(view, block)}; together they keep {keep}"
         for i, item in enumerate(items):
             b = folding.block_of.get(item.node) if item.node is not None else None
             if b is not None:

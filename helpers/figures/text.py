@@ -99,6 +99,11 @@ def is_size(name: str) -> bool:
     return _SIZES.search(name) is not None
 
 
+def is_usual(name: str, content: str) -> bool:
+    """Whether a saved number tells a reader nothing: a size, or a factor of one before a sum's terms."""
+    return is_size(name) or (name in ("alpha", "beta") and content in ("1", "1.0"))
+
+
 def value(content: str) -> str:
     """A value at a line's end: as it stands if it is printable and cannot be taken for a quoted one, else quoted."""
     plain = content.isprintable() and content.strip() == content and content and not content.startswith('"')

@@ -10,7 +10,7 @@ from helpers.data import Graph, Node, Recording, state_at
 
 from . import ledger, text
 from .bundle import Figure
-from .order import forward_order
+from .order import Block, Folding, forward_order
 
 
 @dataclass(frozen=True, repr=False)
@@ -51,7 +51,7 @@ def view_of(recording: Recording, graph: Graph, moment: int | None) -> View:
     for edge in graph.roots:
         if edge.node is not None:
             roots.setdefault(edge.node, []).append(edge.output)
-    lines = Counter(recording.nodes[n].place for n in ordered if not recording.nodes[n].leaf)
+    lines = Counter(text.line(recording, recording.nodes[n].place) for n in ordered if not recording.nodes[n].leaf)
     one_line = bool(lines) and lines.most_common(1)[0][1] >= 0.9 * lines.total()
     return View(
         recording,
@@ -113,8 +113,44 @@ def leaf_kind(node: Node) -> str:
     return "parameter" if node.leaf and node.leaf.parameter else "leaf"
 
 
-def block_bytes(view: View, members: Sequence[Sequence[int]]) -> int:
-    return sum(row.counted for member in members for n in member for row in view.rows.get(n, ()))
+def block_bytes(view: View, block: Block) -> int:
+    """What all repetitions of a block keep, each storage once."""
+    members = (n for member in block.members for n in member if n is not None)
+    return sum(row.counted for n in members for row in view.rows.get(n, ()))
+
+
+def block_words(view: View, block: Block) -> str:
+    """What a block is, how its repetitions hang together, and in what its first one differs."""
+    words = block.label + (", each feeding the next" if block.chained else "")
+    if not block.shown:
+        return words
+    first, drawn = block.members[0], block.drawn
+    lacking = sum(n is None for n in first)
+    less = kept_rows(view, drawn) - kept_rows(view, first)
+    parts = [text.plural(lacking, "operation") + " fewer"] if lacking else []
+    parts += [f"keeps {text.plural(less, 'tensor')} less"] if less else []
+    if parts:
+        has = "has " if lacking else ""
+        words += f"; the first {has}{' and '.join(parts)}, since an input of it needs no gradient"
+    return words
+
+
+def kept_rows(view: View, member: Sequence[int | None]) -> int:
+    return sum(row.held for n in member if n is not None for row in view.rows.get(n, ()))
+
+
+def rows_like(view: View, folding: Folding, row: ledger.Row) -> list[ledger.Row]:
+    """The same row in every repetition that has it; only itself outside blocks."""
+    nodes = folding.like.get(row.node.id)
+    if nodes is None:
+        return [row]
+    key = (row.saved.argument, row.saved.position)
+    return [
+        other
+        for n in nodes
+        for other in view.rows.get(n, ())
+        if (other.saved.argument, other.saved.position) == key and other.state != "never saved"
+    ]
 
 
 @dataclass(frozen=True, slots=True)
