@@ -42,7 +42,7 @@ class Environment:
             f'<td style="text-align:left">{html.escape(b)}</td></tr>'
             for a, b in self.rows
         )
-        return f"<table><caption style="text-align:left">{html.escape(self.advice)}</caption>{rows}</table>"
+        return f"<table><caption style='text-align:left'>{html.escape(self.advice)}</caption>{rows}</table>"
 
 
 def environment() -> Environment:
