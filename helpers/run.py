@@ -9,7 +9,9 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from .data import Recording, dumps, loads
+from .data.model import PARAMETERS
 from .record import Recorder, RecordError
+from .record.interrupts import free, held
 from .record.places import is_library
 
 if TYPE_CHECKING:
@@ -27,6 +29,7 @@ class Run:
 
     # ---------------------------------------------------------------- as a context manager
 
+    @held
     def __enter__(self) -> Run:
         if self._recorder is None:
             raise RecordError("This run is over. Write `with record() as run:` to record another one.")
@@ -36,9 +39,13 @@ class Run:
         self._recorder.start(frame, include_boundary=True)
         return self
 
+    @held
     def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> None:
         recorder, self._recorder = self._recorder, None
-        self._recording = recorder.stop(error)
+        told = recorder.refused(error)
+        self._recording = recorder.stop(told)
+        if told is not error:
+            raise told from None
 
     # ---------------------------------------------------------------- the views
 
@@ -131,6 +138,7 @@ class Run:
         return path
 
 
+@held
 def record(
     step: Any = None,
     /,
@@ -166,14 +174,21 @@ def record(
     recorder.start(sys._getframe(1), include_boundary=False)
     result = error = None
     try:
-        result = step(*args, **kwargs)
+        result = _call(step, args, kwargs)
     except BaseException as raised:
-        error = raised
-        raise
+        error = recorder.refused(raised)
+        if error is raised:
+            raise
+        raise error from None
     finally:
         recording = recorder.stop(error, result)
         del error, result
     return Run(recording=recording)
+
+
+@free
+def _call(step: Any, args: Any, kwargs: Any) -> Any:
+    return step(*args, **kwargs)
 
 
 def load(path: str | PathLike[str]) -> Run:
@@ -208,15 +223,22 @@ def no_graph(recording: Recording) -> str:
     made = [s for e in ops for i in e.allocated for s in (recording.storages[i],) if s.names]
     given = [s for s in recording.storages if s.born < 0 and s.names]
     sentence = "record() saw no operation that needs a gradient. "
+    place = recording.place_of(made[-1].place) if made else None
+    line = f" (line {place.outer.line})" if place and place.outer else ""
+    if any(s.category == PARAMETERS for s in recording.storages):
+        what = f"`{made[-1].names[0]}`{line}" if made else "Everything in it"
+        return sentence + (
+            f"{what} was made while gradients were off (torch.no_grad(), torch.inference_mode()), or from parameters "
+            "that are frozen. Take that away to see the graph, or use record(graph=False) to watch memory alone: "
+            "run.memory shows it now."
+        )
     if made and given:
-        place = recording.place_of(made[-1].place)
-        line = f" (line {place.outer.line})" if place and place.outer else ""
         sentence += (
             f"`{made[-1].names[0]}`{line} comes from {_list(s.names[0] for s in given[:3])}, and no tensor before it "
             "has requires_grad=True. "
         )
     else:
-        sentence += "No tensor in it has requires_grad=True, or it ran under torch.no_grad(). "
+        sentence += "No tensor in it has requires_grad=True. "
     return sentence + (
         "Set requires_grad on the tensor you want the gradient of, or use record(graph=False) to watch memory alone: "
         "run.memory shows it now."

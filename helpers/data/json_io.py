@@ -39,7 +39,7 @@ def loads(text: str | bytes) -> Recording:
     if not isinstance(document, dict) or document.get("format") != FORMAT:
         raise RecordingFormatError("This JSON is not a saved recording: its 'format' does not say so.")
     found = document.get("schema")
-    if found != SCHEMA:
+    if type(found) is not int or found != SCHEMA:
         raise RecordingFormatError(
             f"This recording has schema version {found}; these helpers read version {SCHEMA}. "
             "Record the step again, or open it with the version of the course that saved it."

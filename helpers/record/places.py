@@ -50,6 +50,7 @@ class Places:
         self._place_ids: dict[tuple, int] = {}
         self._source_ids: dict[object, int] = {}
         self._kinds: dict[CodeType, bool | None] = {}  # True: the learner's, False: a library's, None: compiled
+        self.refusal = ""  # what was said of compiled code, once it was
         self.namespaces: dict[CodeType, dict] = {}  # the learner's code met so far → its globals
         self.cell: CodeType | None = None  # the code object of the recorded block
         self.cell_line = boundary.f_lineno if boundary is not None else 0
@@ -106,15 +107,16 @@ class Places:
         return not is_library(code.co_filename)
 
     def _refuse_compiled(self, frame: FrameType) -> None:
-        self._kinds[frame.f_code] = False  # say it once; the walk below must come through
-        place, _ = self.here(2)
-        line = f"Line {self.places[place].inner.line}" if place is not None else "The recorded code"
-        self._kinds[frame.f_code] = None
-        raise RecordError(
+        caller = frame.f_back
+        while caller is not None and caller is not self.boundary and is_library(caller.f_code.co_filename):
+            caller = caller.f_back
+        line = f"Line {caller.f_lineno}" if caller is not None else "The recorded code"
+        self.refusal = (
             f"{line} calls a function compiled by torch.compile. Under a recording it would run uncompiled, without a "
             "word, and you would see another program's memory. Record the plain function instead: call the one you "
             "gave to torch.compile, or module._orig_mod."
         )
+        raise RecordError(self.refusal)
 
     def _intern(self, key: tuple) -> int:
         found = self._place_ids.get(key)

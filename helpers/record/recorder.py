@@ -20,6 +20,7 @@ from ..data.model import BUFFERS, GRADIENTS, INPUTS, OPTIMIZER, PARAMETERS, Reco
 from . import private
 from .build import EventNote, GraphNote, StorageNote, freeze
 from .errors import RecordError
+from .interrupts import Interrupts, held
 from .kernels import Kernels
 from .nodes import Nodes
 from .places import Places
@@ -122,10 +123,12 @@ class Recorder:
         self._last_line: Any = None
         self._ops: dict[int, _Op] = {}
         self._failure: tuple | None = None  # the exception that left a backward pass last: its id, the pass, the node
+        self._interrupts = Interrupts()
         self._blind: Any = None  # while a formula runs that must not see our mode: the guard that hides it
 
     # ---------------------------------------------------------------- start and stop
 
+    @held
     def start(self, boundary: FrameType, *, include_boundary: bool) -> None:
         global _active
         with _lock:
@@ -136,6 +139,7 @@ class Recorder:
                 )
             _active = self
         try:
+            self._interrupts.begin()
             self.capabilities = private.capabilities()
             self.notes.extend(self.capabilities.missing)
             self.places = Places(boundary, include_boundary=include_boundary)
@@ -159,10 +163,18 @@ class Recorder:
             self._stack.enter_context(_Mode(self))
         except BaseException:
             self._tear_down()
+            self._interrupts.end()
             raise
 
+    @held
     def stop(self, error: BaseException | None = None, result: Any = None) -> Recording:
         """End the watching, put everything back, give the Recording. `result` keeps a call's value alive till here."""
+        try:
+            return self._stop(error, result)
+        finally:
+            self._interrupts.end()
+
+    def _stop(self, error: BaseException | None, result: Any) -> Recording:
         try:
             self._stack.close()
             if self.kernels is not None:
@@ -181,6 +193,13 @@ class Recorder:
         finally:
             if collecting:
                 gc.enable()
+
+    def refused(self, error: BaseException | None) -> BaseException | None:
+        """The error that the watched code raised; our own sentence again where torch's compiler has wrapped it."""
+        sentence = self.places.refusal
+        if error is None or isinstance(error, RecordError) or not sentence or sentence not in str(error):
+            return error
+        return RecordError(sentence).with_traceback(error.__traceback__)
 
     def _tear_down(self) -> None:
         global _active
@@ -224,7 +243,8 @@ class Recorder:
                 event.graph, event.node = self._failure[1:]
                 if event.node is not None:
                     event.op = self.nodes.notes[event.node].name
-                    event.place = self.nodes.notes[event.node].place
+                    place = self.nodes.notes[event.node].place
+                    event.place = event.place if place is None else place
             self.events.append(event)
         elif self.places.boundary is not None and self.places.include_boundary:
             self._read_names(self.places.boundary)
@@ -327,6 +347,7 @@ class Recorder:
                 note.call(name, offset, shape, parameter=True)
         return note
 
+    @held
     def _freed(self, watch: _StorageWatch) -> None:
         """A storage went. Attributed to the node that ran last, or to the line that runs now."""
         if self.live.get(watch.key) is watch.note:
@@ -361,6 +382,7 @@ class Recorder:
         place = self.nodes.notes[node].place if node is not None else None
         return self._passes[-1].place if place is None and self._passes else place
 
+    @held
     def node_died(self, watch: Any) -> None:
         """A node went with its graph. What it had saved and not released goes with it."""
         if self.nodes.watches.pop(watch.id, None) is None or _active is not self:
