@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from . import layout, ledger, text
 from .draw import Svg, width_of
 from .graph_text import state_words
+from .items import CAPTION, COMPACT, Item, Style
 from .palette import FAINT, FRAME, GRAPH, INK, SOFT
-from .scene import CAPTION, LINE, REGION_GAP, REGION_PAD, Item, Scene
+from .scene import Scene
 from .view import View, all_rows, counts_of, flags_of, title_of
 
 MARGIN = 18.0
@@ -19,7 +20,7 @@ def draw(view: View, scene: Scene, plan: layout.Layout) -> str:
     legend = legend_of(scene, view.graph.trigger != "grad")
     width = max(plan.width + 2 * MARGIN, 660.0)
     svg = Svg()
-    y = draw_head(svg, view, width)
+    y = draw_head(svg, view, width, said_once(view, scene))
     for frame, label in zip(plan.frames, scene.frame_labels, strict=True):
         if frame is None:  # our own layout keeps no frame together
             for part in text.wrapped(
@@ -46,11 +47,22 @@ def draw(view: View, scene: Scene, plan: layout.Layout) -> str:
             svg.rect(x + 6, fy + 5, width_of(label, 10.5, mono=False) + 8, 17, fill=GRAPH["module"].fill)
             svg.text(x + 10, fy + 17, label, size=10.5, mono=False, fill=GRAPH["module"].text)
     for item, (x, iy) in zip(scene.items, plan.corners, strict=True):
-        draw_item(svg, view, item, x, iy, caption=scene.caption)
+        draw_item(svg, item, x, iy, scene.style, caption=scene.caption)
     svg.parts.append("</g>")
     bottom = top + plan.height + 16
     bottom = draw_legend(svg, legend, MARGIN, bottom, width - 2 * MARGIN)
     return svg.finish(width, bottom, title_of(view))
+
+
+def said_once(view: View, scene: Scene) -> str:
+    """What a picture says once, since its boxes need not repeat it."""
+    parts = [f"All tensors are on {view.device}"] if view.device else []
+    if scene.style is COMPACT and view.common_line:
+        parts.append(f"operations that name no line are of {view.common_line}")
+    if scene.style is COMPACT and any(len(item.nodes) > 1 for item in scene.items):
+        parts.append("operations that follow each other share a box")
+    words = "; ".join(parts)
+    return f"{words[0].upper()}{words[1:]}." if words else ""
 
 
 def draw_head(svg: Svg, view: View, width: float, more: str = "") -> float:
@@ -82,7 +94,7 @@ def draw_arrow(svg: Svg, scene: Scene, arrow: layout.Arrow, curve: list[layout.P
         svg.text(x + 7, y - 6 - 11 * above, label, size=9.5, fill=SOFT)
 
 
-def draw_item(svg: Svg, view: View, item: Item, x: float, y: float, *, caption: bool) -> None:
+def draw_item(svg: Svg, item: Item, x: float, y: float, style: Style, *, caption: bool) -> None:
     paint = GRAPH[item.kind]
     box = item.box
     of = " ".join(map(str, item.nodes or (item.node,))) if item.node is not None else None
@@ -93,7 +105,7 @@ def draw_item(svg: Svg, view: View, item: Item, x: float, y: float, *, caption: 
         x, y, box.main, box.height, fill=paint.fill, line=paint.line, width=1.3, radius=round_, dash=dash, css="box"
     )
     tall = box.height - box.out_height
-    step = y + (tall - len(item.lines) * LINE) / 2 + 11.5
+    step = y + (tall - len(item.lines) * style.line) / 2 + style.line / 2 + 4
     for words in item.lines:
         colour = words.colour or (SOFT if words.soft else paint.text)
         svg.text(
@@ -106,7 +118,7 @@ def draw_item(svg: Svg, view: View, item: Item, x: float, y: float, *, caption: 
             fill=colour,
             anchor="middle",
         )
-        step += LINE
+        step += style.line
     if item.outs:
         cx = x
         base = y + box.height - box.out_height
@@ -117,17 +129,17 @@ def draw_item(svg: Svg, view: View, item: Item, x: float, y: float, *, caption: 
             svg.text(cx + w / 2, base + 11.5, f"out {out}", size=9.5, fill=SOFT, anchor="middle")
             cx += w
     if item.ellipses:
-        draw_region(svg, item, x, y, caption=caption)
+        draw_region(svg, item, x, y, style, caption=caption)
     svg.close()
 
 
-def draw_region(svg: Svg, item: Item, x: float, y: float, *, caption: bool) -> None:
+def draw_region(svg: Svg, item: Item, x: float, y: float, style: Style, *, caption: bool) -> None:
     """The dashed region of what a node keeps, its ellipses, and a short line to the node."""
     region = GRAPH["region"]
     box = item.box
-    left = x + box.main + REGION_GAP
-    top = y + min(e.y - e.ry for e in item.ellipses) - REGION_PAD - (14 if caption else 0)
-    bottom = y + max(e.y + e.ry for e in item.ellipses) + REGION_PAD
+    left = x + box.main + style.region_gap
+    top = y + min(e.y - e.ry for e in item.ellipses) - style.region_pad - (14 if caption else 0)
+    bottom = y + max(e.y + e.ry for e in item.ellipses) + style.region_pad
     held = any(row.held for e in item.ellipses for row in e.rows)
     line = region.line if held else FAINT
     middle = y + box.height / 2
@@ -159,7 +171,7 @@ def draw_region(svg: Svg, item: Item, x: float, y: float, *, caption: bool) -> N
         svg.ellipse(
             x + e.x, y + e.y, e.rx, e.ry, fill=paint.fill, line=paint.line, width=width, dash=dash, css="tensor"
         )
-        step = y + e.y - len(e.lines) * 13.5 / 2 + 10.3
+        step = y + e.y - (len(e.lines) - 1) * style.tensor_line / 2 + 3.6
         for words in e.lines:
             colour = words.colour or (SOFT if words.soft or e.state == "released" else paint.text)
             svg.text(
@@ -172,7 +184,7 @@ def draw_region(svg: Svg, item: Item, x: float, y: float, *, caption: bool) -> N
                 fill=colour,
                 anchor="middle",
             )
-            step += 13.5
+            step += style.tensor_line
         svg.close()
 
 

@@ -57,6 +57,14 @@ class Frame:
 
 
 @dataclass(frozen=True, slots=True)
+class Gaps:
+    """Distances between ranks, and between neighbours of a rank."""
+
+    rank: float = 40.0
+    box: float = 24.0
+
+
+@dataclass(frozen=True, slots=True)
 class Layout:
     """Left top corners of boxes; cubic control points of arrows (1 + 3n); frames as x, y, width, height, or None."""
 
@@ -68,17 +76,22 @@ class Layout:
     program: str  # "graphviz-pure", "dot" or "own"
 
 
+_GAPS = Gaps()
 #: Seconds that a layout program may take before it is killed.
 BUDGET = 5.0
 #: More boxes than this are not given to our own layout: a summary reads better.
 OWN_LIMIT = 200
 _ENOUGH_FOR_ORDER = 4  # sweeps
-RANK_GAP, BOX_GAP = 40.0, 24.0
 _RELAX_LIMIT = 400  # boxes up to which arrows are made plainer where they can be
 
 
 def arrange(
-    boxes: Sequence[Box], arrows: Sequence[Arrow], frames: Sequence[Frame] = (), *, budget: float = BUDGET
+    boxes: Sequence[Box],
+    arrows: Sequence[Arrow],
+    frames: Sequence[Frame] = (),
+    *,
+    gaps: Gaps = _GAPS,
+    budget: float = BUDGET,
 ) -> Layout | None:
     """Place boxes in ranks from top to bottom, arrows pointing down where they can.
 
@@ -87,13 +100,13 @@ def arrange(
     if not boxes:
         return Layout(0.0, 0.0, (), (), (), "own")
     for name, command in programs():
-        found = run_program(command, dot_text(boxes, arrows, frames), budget)
+        found = run_program(command, dot_text(boxes, arrows, frames, gaps), budget)
         if found is not None:
             try:
                 return relaxed(read_layout(found, boxes, arrows, frames, name), boxes, frames)
             except (KeyError, ValueError, IndexError, TypeError):
                 continue  # a program of another kind under that name: the next one, or our own
-    return own_layout(boxes, arrows, frames) if len(boxes) <= OWN_LIMIT else None
+    return own_layout(boxes, arrows, frames, gaps) if len(boxes) <= OWN_LIMIT else None
 
 
 def layout_program() -> str:
@@ -154,11 +167,11 @@ def run_program(command: Sequence[str], text: str, budget: float) -> str | None:
     return done.stdout.decode("utf-8", "replace") if done.returncode == 0 and done.stdout else None
 
 
-def dot_text(boxes: Sequence[Box], arrows: Sequence[Arrow], frames: Sequence[Frame]) -> str:
+def dot_text(boxes: Sequence[Box], arrows: Sequence[Arrow], frames: Sequence[Frame], gaps: Gaps = _GAPS) -> str:
     """The graph in the DOT language: sizes and connections, no learner's text at all."""
     lines = [
         "digraph {",
-        f'graph [rankdir=TB, nodesep="{BOX_GAP / 72:.3f}", ranksep="{RANK_GAP / 72:.3f}", fontname="Courier"]',
+        f'graph [rankdir=TB, nodesep="{gaps.box / 72:.3f}", ranksep="{gaps.rank / 72:.3f}", fontname="Courier"]',
         'node [shape=plain, fontname="Courier", margin=0, width=0.01, height=0.01]',
         "edge [dir=none]",
     ]
@@ -331,7 +344,9 @@ def ranks_of(count: int, arrows: Sequence[tuple[int, int]]) -> list[int]:
         ready.append(start)  # only a cycle leaves boxes waiting: break it at its first
 
 
-def own_layout(boxes: Sequence[Box], arrows: Sequence[Arrow], frames: Sequence[Frame] = ()) -> Layout:
+def own_layout(
+    boxes: Sequence[Box], arrows: Sequence[Arrow], frames: Sequence[Frame] = (), gaps: Gaps = _GAPS
+) -> Layout:
     """Ranks from top to bottom, few crossings, bends in long arrows. Frames are not kept together, so not drawn."""
     pairs = [(a.tail, a.head) for a in arrows]
     rank = ranks_of(len(boxes), pairs)
@@ -360,13 +375,13 @@ def own_layout(boxes: Sequence[Box], arrows: Sequence[Arrow], frames: Sequence[F
             for a, b in zip(way, way[1:], strict=False):
                 items[a].downs.append(b)
                 items[b].ups.append(a)
-    order(rows, items)
+    order(rows, items, gaps.box)
     tops, heights, y = [], [], 0.0
     for row in rows:
         tall = max((boxes[items[i].box].height for i in row if items[i].box is not None), default=10.0)
         tops.append(y)
         heights.append(tall)
-        y += tall + RANK_GAP
+        y += tall + gaps.rank
     left = min(items[i].x for row in rows for i in row)
     for item in items:
         item.x = round(item.x - left, 1)
@@ -385,7 +400,7 @@ def own_layout(boxes: Sequence[Box], arrows: Sequence[Arrow], frames: Sequence[F
         points.append((corners[arrow.head][0] + head.main / 2, corners[arrow.head][1]))
         curves.append(smooth(points))
     width = max(items[i].x + items[i].width for row in rows for i in row)
-    return Layout(round(width, 1), round(y - RANK_GAP, 1), corners, tuple(curves), (None,) * len(frames), "own")
+    return Layout(round(width, 1), round(y - gaps.rank, 1), corners, tuple(curves), (None,) * len(frames), "own")
 
 
 def out_centre(box: Box, out: int | None) -> float:
@@ -404,7 +419,7 @@ def smooth(points: Sequence[Point]) -> tuple[Point, ...]:
     return tuple((round(x, 1), round(y, 1)) for x, y in curve)
 
 
-def order(rows: list[list[int]], items: list[_Item]) -> None:
+def order(rows: list[list[int]], items: list[_Item], gap: float) -> None:
     """Order each row by its neighbours' places, then give every item an x."""
     for sweep in range(_ENOUGH_FOR_ORDER):
         down = sweep % 2 == 0
@@ -421,7 +436,7 @@ def order(rows: list[list[int]], items: list[_Item]) -> None:
         x = 0.0
         for i in row:
             items[i].x = x
-            x += items[i].width + BOX_GAP
+            x += items[i].width + gap
     for sweep in range(_ENOUGH_FOR_ORDER):  # pull each towards its neighbours, pushing the rest aside
         down = sweep % 2 == 0
         for row in rows if down else rows[::-1]:
@@ -430,18 +445,18 @@ def order(rows: list[list[int]], items: list[_Item]) -> None:
                 near = items[i].ups if down else items[i].downs
                 middle = [items[j].x + items[j].centre for j in near]
                 wish.append(sum(middle) / len(middle) - items[i].centre if middle else items[i].x)
-            pack(row, wish, items)
+            pack(row, wish, items, gap)
 
 
-def pack(row: list[int], wish: list[float], items: list[_Item]) -> None:
+def pack(row: list[int], wish: list[float], items: list[_Item], gap: float) -> None:
     """Place a row's items as near to their wishes as their order and widths allow: left and right limits averaged."""
     from_left, edge = [], float("-inf")
     for i, x in zip(row, wish, strict=True):
         from_left.append(max(x, edge))
-        edge = from_left[-1] + items[i].width + BOX_GAP
+        edge = from_left[-1] + items[i].width + gap
     from_right, edge = [], float("inf")
     for i, x in zip(reversed(row), reversed(wish), strict=True):
-        from_right.append(min(x, edge - items[i].width - BOX_GAP))
+        from_right.append(min(x, edge - items[i].width - gap))
         edge = from_right[-1]
     for i, a, b in zip(row, from_left, reversed(from_right), strict=True):
         items[i].x = (a + b) / 2

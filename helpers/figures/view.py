@@ -37,7 +37,10 @@ class View:
     rows: dict[int, list[ledger.Row]]
     pruned: frozenset[int]
     roots: dict[int, list[int]]  # node id → outputs from which backward starts
-    one_line: bool  # whether one line made all operations but few: then a large picture need not repeat it
+    common_line: (
+        str  # the line that made nearly all operations: a large picture need not repeat it; "" if there is none
+    )
+    device: str  # where all tensors are, if all are in one place that is not the CPU; else ""
 
 
 def view_of(recording: Recording, graph: Graph, moment: int | None) -> View:
@@ -52,7 +55,10 @@ def view_of(recording: Recording, graph: Graph, moment: int | None) -> View:
         if edge.node is not None:
             roots.setdefault(edge.node, []).append(edge.output)
     lines = Counter(text.line(recording, recording.nodes[n].place) for n in ordered if not recording.nodes[n].leaf)
-    one_line = bool(lines) and lines.most_common(1)[0][1] >= 0.9 * lines.total()
+    common = [line for line, n in lines.most_common(1) if n >= 0.9 * lines.total()]
+    infos = [info for n in ordered for info in (*recording.nodes[n].outputs, recording.nodes[n].leaf)]
+    devices = {info.device for info in infos if info is not None}
+    devices |= {row.saved.device for found in rows.values() for row in found if row.saved.dtype}
     return View(
         recording,
         graph,
@@ -62,7 +68,8 @@ def view_of(recording: Recording, graph: Graph, moment: int | None) -> View:
         rows,
         frozenset(graph.pruned),
         roots,
-        one_line,
+        common[0] if common else "",
+        devices.pop() if len(devices) == 1 and "cpu" not in devices else "",
     )
 
 
