@@ -98,39 +98,77 @@ def _hints(kind: type) -> dict[str, Any]:
 
 
 def check(recording: Recording) -> None:
-    """Every id is its index and every reference points at something. Raises RecordingFormatError otherwise."""
+    """Ids are indices, references point at something, lives make sense. Raises RecordingFormatError otherwise."""
+
+    def need(holds: bool, sentence: str) -> None:
+        if not holds:
+            raise RecordingFormatError(f"This recording is damaged: {sentence}.")
+
     for name in ("sources", "places", "storages", "nodes", "saved", "graphs"):
         for index, item in enumerate(getattr(recording, name)):
-            if item.id != index:
-                raise RecordingFormatError(f"This recording is damaged: {name}[{index}] calls itself {item.id}.")
-
-    def within(what: str, ids: Any, limit: int) -> None:
-        for i in ids:
-            if i is not None and not 0 <= i < limit:
-                raise RecordingFormatError(f"This recording is damaged: {what} {i} does not exist.")
+            need(item.id == index, f"{name}[{index}] calls itself {item.id}")
 
     storages, nodes, saved = len(recording.storages), len(recording.nodes), len(recording.saved)
     places, graphs, events = len(recording.places), len(recording.graphs), len(recording.events)
+
+    def within(what: str, ids: Any, limit: int, first: int = 0) -> None:
+        for i in ids:
+            need(i is None or first <= i < limit, f"{what} {i} does not exist")
+
+    within("source", (recording.cell,), len(recording.sources))
     for place in recording.places:
         within("source", (f.source for f in place.frames), len(recording.sources))
     for node in recording.nodes:
+        need(node.kind in model.NODE_KINDS, f"node {node.id} is of no known kind")
         within("node", (e.node for e in node.edges), nodes)
         within("saved tensor", node.saved, saved)
         within("place", (node.place,), places)
         within("storage", node.leaf.storages if node.leaf else (), storages)
+        within("event", (node.event,), events)
     for tensor in recording.saved:
         within("node", (tensor.node,), nodes)
         within("storage", tensor.storages, storages)
+        within("event", (tensor.kept, tensor.released, tensor.changed), events, first=-1)
+        known = tensor.state in model.SAVED_STATES and (tensor.state == "never saved") == (tensor.kept is None)
+        need(
+            known and (tensor.state == "released") == (tensor.released is not None),
+            f"saved tensor {tensor.id} is in no known state",
+        )
     for storage in recording.storages:
         within("place", (storage.place,), places)
+        need(storage.category in model.CATEGORIES and storage.nbytes >= 0, f"storage {storage.id} is none")
     for graph in recording.graphs:
         within("node", (*graph.nodes, *graph.pruned, *(e.node for e in graph.roots)), nodes)
         within("event", (graph.event,), events)
+        within("graph", (graph.parent,), graphs)
+        within("place", (graph.place,), places)
     for index, event in enumerate(recording.events):
-        if event.index != index or event.kind not in model.EVENT_KINDS or event.phase not in model.PHASES:
-            raise RecordingFormatError(f"This recording is damaged: event {index} is not one.")
+        known = event.index == index and event.kind in model.EVENT_KINDS and event.phase in model.PHASES
+        need(known, f"event {index} is not one")
         within("storage", (*event.allocated, *event.freed, *(s for s, _ in event.resized + event.moved)), storages)
         within("saved tensor", event.kept + event.released, saved)
         within("node", (event.node,), nodes)
         within("graph", (event.graph,), graphs)
         within("place", (event.place,), places)
+        need(all(category in model.CATEGORIES for _, category in event.moved), f"event {index} moves to nowhere")
+        if event.accumulated is not None:
+            within("node", (event.accumulated.node,), nodes)
+            within("storage", event.accumulated.storages, storages)
+    _check_lives(recording, need)
+
+
+def _check_lives(recording: Recording, need: Any) -> None:
+    """Each storage is allocated once, freed once, and nothing happens to it before or after."""
+    live = {s.id for s in recording.storages if s.born < 0}
+    for event in recording.events:
+        for s in event.allocated:
+            need(s not in live and recording.storages[s].born == event.index, f"storage {s} is born twice")
+            live.add(s)
+        for s, *_ in event.resized + event.moved:
+            need(s in live, f"event {event.index} changes storage {s}, which is not there")
+        for s in event.freed:
+            need(s in live and recording.storages[s].freed == event.index, f"storage {s} is freed twice")
+            live.discard(s)
+    for storage in recording.storages:
+        freed = storage.freed is not None and storage.born <= storage.freed < len(recording.events)
+        need(storage.id in live if storage.freed is None else freed, f"storage {storage.id} was never there")

@@ -28,6 +28,9 @@ PHASES = ("between", "forward", "backward", "step")
 #: error       the watched code raised; `note` is "TypeName: message"; always the last event
 EVENT_KINDS = ("op", "free", "enter", "run", "accumulate", "release", "leave", "step", "stepped", "error")
 
+#: Kinds of nodes: an AccumulateGrad is a leaf, a torch.autograd.Function is custom, an edge is compiled or unknown.
+NODE_KINDS = ("operation", "leaf", "custom", "edge")
+
 #: States of a saved tensor.
 #: live              kept, and not released when the recording ended (or at the moment asked for)
 #: released          its node ran, or its graph was dropped
@@ -159,7 +162,7 @@ class Node:
 
     id: int
     name: str  # "MulBackward0", "AccumulateGrad"
-    kind: str  # "operation", "leaf", "custom" (a torch.autograd.Function), "edge" (compiled or unknown)
+    kind: str  # of NODE_KINDS
     edges: tuple[Edge, ...]
     outputs: tuple[TensorInfo | None, ...]  # what the operation made in forward
     saved: tuple[int, ...] = ()

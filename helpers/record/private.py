@@ -22,6 +22,8 @@ sequence_number: Callable[[], int] = getattr(_autograd, "_get_sequence_nr", lamb
 #: Number of the backward pass that runs in this thread, -1 for none.
 graph_task: Callable[[], int] = getattr(torch._C, "_current_graph_task_id", lambda: -1)
 
+#: A guard: as long as it lives, this thread's operations pass by every dispatch mode.
+Unseen = torch._C._DisableTorchDispatch
 #: AccumulateGrad nodes carry this instead of a number of their own.
 NO_SEQUENCE = 2**64 - 1
 
@@ -64,7 +66,7 @@ def tangents_run() -> bool:
 @contextmanager
 def no_dispatch() -> Iterator[None]:
     """Our own reads inside hooks run below every mode."""
-    guard = torch._C._DisableTorchDispatch()
+    guard = Unseen()
     try:
         with torch.no_grad():
             yield

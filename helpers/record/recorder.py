@@ -183,7 +183,7 @@ class Recorder:
                 self._guarded(self._finish, error, result)
         finally:
             self._tear_down()
-        nodes, made_with = self.nodes, (("torch", torch.__version__),)
+        nodes, made_with = self.nodes, (("torch", str(torch.__version__)),)
         collecting = gc.isenabled()
         gc.disable()  # nothing here becomes garbage, and each round over the many new objects would find none
         try:
@@ -788,7 +788,7 @@ class Recorder:
             self._running[-1] = id
             note = self.nodes.notes[id]
             if note.kind == "operation" and note.name.rstrip("0123456789") in private.FORMULAS_THAT_LOOK:
-                self._blind = torch._C._DisableTorchDispatch()
+                self._blind = private.Unseen()
 
     def _node_ran(self, id: int, inputs: Any, outputs: Any) -> None:
         if not self._passes or self.broken:
