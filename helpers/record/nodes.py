@@ -93,8 +93,9 @@ class Nodes:
         if len(new) > 1:
             new = sorted(new, key=lambda item: -1 if item[1].sequence is None else item[1].sequence)
         for function, note in new:
-            deepest = max([notes[id].depth for id, _ in note.edges if id is not None], default=-1)
-            note.depth = deepest + 1
+            for id, _ in note.edges:
+                if id is not None and notes[id].depth >= note.depth:
+                    note.depth = notes[id].depth + 1
             if note.depth >= _BRAKE_EVERY:  # a brake wherever a path goes on into the next stretch of that length
                 held = [
                     function.next_functions[i][0]
@@ -216,7 +217,8 @@ class Nodes:
     def _hold(self, saved: SavedNote, tensor: torch.Tensor, event: Any) -> None:
         saved.shape, saved.dtype = shape_of(tensor), name_of(tensor.dtype)
         saved.device, saved.nbytes, saved.offset = name_of(tensor.device), nbytes_of(tensor), offset_of(tensor)
-        saved.turned = type(tensor) in PLAIN and tensor.layout is torch.strided and not tensor.is_contiguous()
+        if len(saved.shape) == 2 and type(tensor) in PLAIN and tensor.layout is torch.strided:
+            saved.turned = not tensor.is_contiguous()
         storages = self.recorder.see_all(tensor)
         if event is not None and saved.node.kind == "operation" and any(s.born is event for s in storages):
             saved.output = True  # its operation made it: the indices of max, the output of attention

@@ -1,5 +1,6 @@
 """Each operation, free and node is at the learner's line that caused it, wherever that line stands."""
 
+import os
 import re
 import subprocess
 import sys
@@ -256,7 +257,9 @@ magic = run.recording
 
 
 #: Beginnings of paths, and names of temporary files.
-PATH = re.compile(r"/(?:tmp|home|root|usr|work|var|opt|Users)/|[A-Z]:\\\\|site-packages|ipykernel_")
+PATH = re.compile(
+    rf"/(?:tmp|home|root|usr|var|opt|Users)/|[A-Z]:\\\\|site-packages|ipykernel_|{re.escape(os.getcwd())}"
+)
 
 
 @pytest.fixture(scope="module", params=["terminal", "kernel"])
