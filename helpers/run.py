@@ -52,6 +52,8 @@ class Run:
     @property
     def recording(self) -> Recording:
         """The data: events, storages, graphs, saved tensors (see helpers.data)."""
+        if self._recording is None and self._recorder is None:
+            raise RecordError("The recording was interrupted while it ended. Run the cell again.")
         if self._recording is None:
             raise RecordError("The recording is not over yet. Look at it after the `with record()` block has ended.")
         return self._recording
