@@ -44,7 +44,9 @@ def graph_figure(recording: Recording, graph: int = 0, moment: int | None = None
     scene = build(view, folding)
     if folded and len(scene.items) > MOST_DRAWN:
         return summary(view)
-    plan = layout.arrange([item.box for item in scene.items], scene.arrows, scene.frames, gaps=scene.style.gaps)
+    plan = layout.arrange(
+        [item.box for item in scene.items], scene.arrows, scene.frames, gaps=scene.style.gaps, above=scene.above
+    )
     if plan is None:
         return summary(view)
     svg = draw(view, scene, plan)

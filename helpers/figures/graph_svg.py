@@ -9,7 +9,7 @@ from .draw import Svg, width_of
 from .graph_text import state_words
 from .items import CAPTION, COMPACT, Item, Style
 from .palette import FAINT, FRAME, GRAPH, INK, SOFT
-from .scene import Scene
+from .scene import FRAME_LABEL, Scene
 from .view import View, all_rows, counts_of, flags_of, title_of
 
 MARGIN = 18.0
@@ -35,7 +35,16 @@ def draw(view: View, scene: Scene, plan: layout.Layout) -> str:
         if frame:
             x, fy, w, h = frame
             svg.rect(
-                x, fy, w, h, fill=GRAPH["module"].fill, line=GRAPH["module"].line, dash="2 3", radius=8, css="frame"
+                x,
+                fy,
+                w,
+                h,
+                fill=GRAPH["module"].fill,
+                line=GRAPH["module"].line,
+                dash="6 4",
+                width=1.6,
+                radius=10,
+                css="frame",
             )
     labelled: dict[int, int] = {}
     for arrow, curve, label in zip(scene.arrows, plan.arrows, scene.labels, strict=True):
@@ -44,8 +53,8 @@ def draw(view: View, scene: Scene, plan: layout.Layout) -> str:
     for frame, label in zip(plan.frames, scene.frame_labels, strict=True):
         if frame:  # on top of arrows that pass, with a ground of its own
             x, fy, _, _ = frame
-            svg.rect(x + 6, fy + 5, width_of(label, 10.5, mono=False) + 8, 17, fill=GRAPH["module"].fill)
-            svg.text(x + 10, fy + 17, label, size=10.5, mono=False, fill=GRAPH["module"].text)
+            svg.rect(x + 6, fy + 5, width_of(label, FRAME_LABEL, mono=False) * 1.05 + 8, 18, fill=GRAPH["module"].fill)
+            svg.text(x + 10, fy + 18, label, size=FRAME_LABEL, bold=True, mono=False, fill=GRAPH["module"].text)
     for item, (x, iy) in zip(scene.items, plan.corners, strict=True):
         draw_item(svg, item, x, iy, scene.style, caption=scene.caption)
     svg.parts.append("</g>")
@@ -56,10 +65,13 @@ def draw(view: View, scene: Scene, plan: layout.Layout) -> str:
 
 def said_once(view: View, scene: Scene) -> str:
     """What a picture says once, since its boxes need not repeat it."""
-    parts = [f"All tensors are on {view.device}"] if view.device else []
-    if scene.style is COMPACT and view.common_line:
+    small = scene.style is COMPACT
+    parts = [f"all tensors are on {view.device}"] if view.device else []
+    if small and view.dtype:
+        parts.append(f"tensors that name no dtype are {view.dtype}")
+    if small and view.common_line:
         parts.append(f"operations that name no line are of {view.common_line}")
-    if scene.style is COMPACT and any(len(item.nodes) > 1 for item in scene.items):
+    if small and any(len(item.nodes) > 1 for item in scene.items):
         parts.append("operations that follow each other share a box")
     words = "; ".join(parts)
     return f"{words[0].upper()}{words[1:]}." if words else ""

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from helpers.data import Node
-
 from .order import Folding
-from .view import View
+from .view import View, scalars_of
 
 #: Operations in one box at most, where one of them may keep something.
-MOST_JOINED = 6
+MOST_JOINED = 8
 
 
 @dataclass
@@ -37,8 +35,8 @@ def groups_of(view: View, folding: Folding, operations: Sequence[int], *, wanted
             out.append(group)
         else:
             group.nodes.append(n)
-        if not plain(view, n):
-            group.core, group.leaf = n, None
+        if not silent(view, n):
+            group.core = n
         home[n] = group
     return out
 
@@ -56,16 +54,22 @@ def drawn_users(view: View, folding: Folding) -> dict[int, set[int]]:
     return users
 
 
-def plain(view: View, n: int) -> bool:
-    """Whether an operation has one input and one output, keeps nothing, and needs no word of explanation."""
-    node: Node = view.recording.nodes[n]
+def silent(view: View, n: int) -> bool:
+    """Whether an operation has one output, keeps nothing, and needs no word of explanation."""
+    node = view.recording.nodes[n]
     return (
         node.kind == "operation"
         and len(node.outputs) == 1
-        and len(node.edges) == 1
         and not node.note
         and not any(row.state != "never saved" for row in view.rows.get(n, ()))
+        and sum(edge.node is None for edge in node.edges) <= len(scalars_of(view, node))
     )
+
+
+def plain(view: View, n: int) -> bool:
+    """Whether a silent operation has one input, numbers aside."""
+    edges = view.recording.nodes[n].edges
+    return silent(view, n) and bool(edges) and edges[0].node is not None and all(e.node is None for e in edges[1:])
 
 
 def only_leaf(view: View, folding: Folding, n: int) -> int | None:
@@ -78,31 +82,32 @@ def only_leaf(view: View, folding: Folding, n: int) -> int | None:
 
 
 def joined_to(view: View, folding: Folding, n: int, users: dict[int, set[int]], home: dict[int, Group]) -> Group | None:
-    """The group that an operation goes on: its only feeding one, views of leaves aside, which feeds nothing else."""
+    """The group that an operation goes on, if there is just one that it can: it must feed nothing else."""
     nodes = view.recording.nodes
     feeding = {folding.stands[e.node] for e in nodes[n].edges if e.node in view.number and not nodes[e.node].leaf}
-    feeding = {f for f in feeding if f in home and (plain(view, n) or home[f].leaf is None)}
-    if len(feeding) != 1:
-        return None
-    (before,) = feeding
-    group = home[before]
-    mine = plain(view, n)
-    fits = (
-        group.nodes[-1] == before
-        and users[before] == {n}
-        and len(nodes[before].outputs) == 1
-        and len(nodes[n].outputs) == 1
+    keeps = not silent(view, n)
+    found = [home[f] for f in feeding if f in home and goes_on(view, folding, home[f], n, users, keeps)]
+    if len(found) != 1 or (keeps and sum(f in home and home[f].leaf is None for f in feeding) > 1):
+        return None  # a product of two that were both made here stands below both
+    group = found[0]
+    return None if (keeps or group.core is not None) and len(group.nodes) >= MOST_JOINED else group
+
+
+def goes_on(view: View, folding: Folding, group: Group, n: int, users: dict[int, set[int]], keeps: bool) -> bool:
+    nodes = view.recording.nodes
+    before = group.nodes[-1]
+    if group.leaf is not None and not plain(view, n):
+        return False  # views of a leaf stand with the leaf
+    if keeps and group.core is not None:
+        return False
+    return (
+        users[before] == {n}
+        and len(nodes[before].outputs) == len(nodes[n].outputs) == 1
         and not roots_apart(view, before)
         and not nodes[before].names
         and before not in view.roots
         and (before in view.pruned) == (n in view.pruned)
         and folding.block_of.get(before) == folding.block_of.get(n)
         and len(folding.like.get(before, ())) == len(folding.like.get(n, ()))
+        and (keeps or group.core is not None or nodes[before].module == nodes[n].module)
     )
-    if not fits:
-        return None
-    if mine and group.core is None:
-        return group if nodes[before].module == nodes[n].module else None
-    if len(group.nodes) >= MOST_JOINED or (not mine and group.core is not None):
-        return None
-    return group

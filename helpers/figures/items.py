@@ -33,7 +33,7 @@ class Style:
 
 
 ROOMY = Style(15.0, 12.0, 9.0, 13.0, 13.5, 16.0, 8.0, layout.Gaps(40.0, 24.0))
-COMPACT = Style(12.5, 8.0, 5.0, 12.0, 12.0, 10.0, 4.0, layout.Gaps(20.0, 14.0))
+COMPACT = Style(12.0, 8.0, 4.0, 12.0, 11.5, 8.0, 3.0, layout.Gaps(16.0, 12.0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +49,11 @@ class Look:
         return ROOMY if self.roomy else COMPACT
 
     def tensor(self, info: TensorInfo) -> str:
-        """A tensor in words; without its device where the picture's heading says it for all."""
+        """A tensor in words; without its device or dtype where the picture's heading says it for all."""
         if info.device == self.view.device:
             info = TensorInfo(info.shape, info.dtype)
-        return text.tensor(info)
+        usual = not self.roomy and info.device == "cpu" and info.dtype == self.view.dtype
+        return text.shape(info.shape) if usual and info.dtype else text.tensor(info)
 
 
 @dataclass
@@ -198,7 +199,7 @@ def plain_inputs(view: View, node: Node) -> list[str]:
 
 
 def role_words(rows: Sequence[ledger.Row], owner: str) -> str:
-    """What to call a tensor without a name: by the formula's names for it. owner: whose it is, where that is unclear."""
+    """What to call a tensor without a name: by the formula's names. owner: whose it is, where that is unclear."""
     roles = ", ".join(r.formal for r in rows)
     saved = rows[0].saved
     its = f"{owner}'s " if owner else ""
@@ -217,7 +218,8 @@ def ellipse(look: Look, rows: list[ledger.Row], owner: str) -> Ellipse:
     saved = row.saved
     like = [rows_like(look.view, look.folding, r) for r in rows]
     counted = [r.counted for others in like for r in others if r.counts]
-    names = ", ".join(dict.fromkeys(text.quoted(n) for r in rows for n in r.saved.names)) or role_words(rows, owner)
+    names = ", ".join(dict.fromkeys(text.quoted(n) for r in rows for n in r.saved.names))
+    names = names or role_words(rows, owner if look.roomy or len(owner) <= 10 else "")
     lines = [Words(text.short(names, 24), 11.5 if look.roomy else 11, bold=True)]
     if len(rows) > 1:
         views = row.held and row.storage_bytes not in (0, saved.nbytes)
@@ -259,11 +261,11 @@ def ellipse(look: Look, rows: list[ledger.Row], owner: str) -> Ellipse:
 def around(lines: Sequence[Words], step: float) -> tuple[float, float]:
     """Radii of the ellipse around centred lines of text: each line's corners lie inside it."""
     n = len(lines)
-    ry = n * step / 2 + 8
+    ry = n * step / 2 + (8 if step > 12 else 6)
     rx = 0.0
     for i, line in enumerate(lines):
         far = abs((i - (n - 1) / 2) * step) + 0.3 * line.size
-        rx = max(rx, (line.width / 2 + 3) / math.sqrt(1 - min(far / ry, 0.93) ** 2))
+        rx = max(rx, (line.width / 2 + 6) / math.sqrt(1 - min(far / ry, 0.9) ** 2))
     return round(rx, 1), round(ry, 1)
 
 
@@ -342,7 +344,7 @@ def measure(item: Item, style: Style, *, caption: bool) -> None:
     width = main
     if item.ellipses:
         n = len(item.ellipses)
-        columns = min(n, 2 if style is ROOMY or n in (2, 4) else 3)
+        columns = min(n, 2 if style is ROOMY else 3)
         wide = [max(e.rx for e in item.ellipses[c::columns]) for c in range(columns)]
         inner = 2 * sum(wide) + 8 * (columns - 1)
         pad = style.region_pad

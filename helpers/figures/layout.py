@@ -91,16 +91,19 @@ def arrange(
     frames: Sequence[Frame] = (),
     *,
     gaps: Gaps = _GAPS,
+    above: Sequence[tuple[int, int]] = (),
     budget: float = BUDGET,
 ) -> Layout | None:
     """Place boxes in ranks from top to bottom, arrows pointing down where they can.
+
+    above: pairs of boxes of which the first must stand above the other, though no arrow says so.
 
     None if no program could do it within its budget and there are too many boxes for our own plain layout.
     """
     if not boxes:
         return Layout(0.0, 0.0, (), (), (), "own")
     for name, command in programs():
-        found = run_program(command, dot_text(boxes, arrows, frames, gaps), budget)
+        found = run_program(command, dot_text(boxes, arrows, frames, gaps, above), budget)
         if found is not None:
             try:
                 return relaxed(read_layout(found, boxes, arrows, frames, name), boxes, frames)
@@ -167,7 +170,13 @@ def run_program(command: Sequence[str], text: str, budget: float) -> str | None:
     return done.stdout.decode("utf-8", "replace") if done.returncode == 0 and done.stdout else None
 
 
-def dot_text(boxes: Sequence[Box], arrows: Sequence[Arrow], frames: Sequence[Frame], gaps: Gaps = _GAPS) -> str:
+def dot_text(
+    boxes: Sequence[Box],
+    arrows: Sequence[Arrow],
+    frames: Sequence[Frame],
+    gaps: Gaps = _GAPS,
+    above: Sequence[tuple[int, int]] = (),
+) -> str:
     """The graph in the DOT language: sizes and connections, no learner's text at all."""
     lines = [
         "digraph {",
@@ -203,6 +212,7 @@ def dot_text(boxes: Sequence[Box], arrows: Sequence[Arrow], frames: Sequence[Fra
         out = out or (':"m":s' if tail.main < tail.width or tail.outs else ":s")
         into = ':"m":n' if head.main < head.width or head.outs else ":n"
         lines.append(f'n{arrow.tail}{out} -> n{arrow.head}{into} [k="{k}"]')
+    lines += [f"n{a} -> n{b} [style=invis]" for a, b in above]
     lines.append("}")
     return "\n".join(lines)
 
@@ -253,6 +263,8 @@ def read_layout(
         corners[i] = (round(x - boxes[i].width / 2, 1), round(height - y - boxes[i].height / 2, 1))
     curves: list[tuple[Point, ...]] = [()] * len(arrows)
     for item in data.get("edges", ()):
+        if "k" not in item:  # only keeps one box above another
+            continue
         points = []
         for part in item["pos"].split():
             if part[0] in "se":
@@ -279,7 +291,7 @@ def relaxed(plan: Layout, boxes: Sequence[Box], frames: Sequence[Frame]) -> Layo
     for curve in plan.arrows:
         (x1, y1), (x2, y2) = curve[0], curve[-1]
         plain = smooth([(x1, y1), (x2, y2)])
-        curves.append(plain if y2 - y1 >= 16 and clear(plain, walls) else curve)
+        curves.append(plain if y2 - y1 >= 10 and clear(plain, walls) else curve)
     return replace(plan, arrows=tuple(curves))
 
 

@@ -27,6 +27,8 @@ from .view import View, block_bytes, block_words
 MOST_DRAWN = 150
 #: Cells for outputs along the bottom of a box; with more, the number stands at the arrow.
 MOST_OUTS = 8
+#: Size of the words on a frame.
+FRAME_LABEL = 12.0
 _ROOMY = 20  # operations up to which a drawing is roomy, and inputs that need no gradient get a box of their own
 _LONG = 10  # ranks that an arrow may span in a whole picture of a large graph
 _FAR = 2  # ranks that an arrow from a leaf may span before the leaf is drawn again
@@ -41,6 +43,7 @@ class Scene:
     frame_labels: list[str]
     caption: bool  # whether each region of kept tensors says what it is
     style: Style
+    above: list[tuple[int, int]]  # boxes that must stand above others, beside what arrows ask
 
 
 def build(view: View, folding: Folding) -> Scene:
@@ -54,12 +57,19 @@ def build(view: View, folding: Folding) -> Scene:
     items: list[Item] = []
     item_of: dict[int, int] = {}
     seen: set[int] = set()  # leaves that have a box
+    first: dict[int, int] = {}  # each leaf's first user
+    for n in view.ordered:
+        for edge in nodes[n].edges:
+            if edge.node is not None and edge.node in view.number and nodes[edge.node].leaf:
+                first.setdefault(folding.stands[edge.node], folding.stands[n])
     for group in groups_of(view, folding, operations, wanted=not roomy):
         item_of.update(dict.fromkeys(group.nodes, len(items)))
         members = [nodes[n] for n in group.nodes]
         if group.leaf is not None:
-            items.append(leaf_item(look, nodes[group.leaf], again=group.leaf in seen, then=members))
-            seen.add(group.leaf)
+            again = group.leaf in seen or first[group.leaf] not in group.nodes
+            items.append(leaf_item(look, nodes[group.leaf], again=again, then=members))
+            if not again:
+                seen.add(group.leaf)
         else:
             core = nodes[group.core] if group.core is not None else members[-1]
             items.append(operation_item(look, members, core, outs.get(group.nodes[-1], ())))
@@ -122,7 +132,8 @@ def build(view: View, folding: Folding) -> Scene:
     for item in items:
         measure(item, look.style, caption=regions <= 6)
     frames, frame_labels = frames_of(view, folding, items, arrows)
-    return Scene(items, arrows, labels, frames, frame_labels, regions <= 6, look.style)
+    above = apart(items, arrows, frames)
+    return Scene(items, arrows, labels, frames, frame_labels, regions <= 6, look.style, above)
 
 
 def used_outputs(view: View, folding: Folding, operations: Sequence[int]) -> dict[int, tuple[int, ...]]:
@@ -177,7 +188,8 @@ def frames_of(
         label = {}
         for b, block in enumerate(folding.blocks):
             keep = text.both(block_bytes(view, block))
-            label[b] = f"{block.count:,} × {block_words(view, block)}; together they keep {keep}"
+            drawn = f"; {text.quoted(block.home)} is drawn" if block.home and block.shown else ""
+            label[b] = f"{block.count:,} × {block_words(view, block)}{drawn}; together they keep {keep}"
         for i, item in enumerate(items):
             if item.block is not None:
                 groups.setdefault(label[item.block], []).append(i)
@@ -190,5 +202,33 @@ def frames_of(
             near = {home.get(u) for u in users.get(i, ())}
             if len(near) == 1 and (name := near.pop()):
                 groups[name].append(i)
-    frames = [layout.Frame(tuple(m), width_of(name, 10.5, mono=False) + 8, 16.0) for name, m in groups.items()]
+    frames = [
+        layout.Frame(tuple(m), width_of(name, FRAME_LABEL, mono=False) * 1.05 + 8, 18.0) for name, m in groups.items()
+    ]
     return frames, list(groups)
+
+
+def apart(
+    items: Sequence[Item], arrows: Sequence[layout.Arrow], frames: Sequence[layout.Frame]
+) -> list[tuple[int, int]]:
+    """What keeps frames below what feeds them and above what they feed, leaves included: else they stand side by side,
+    and the picture grows wide."""
+    feeding: dict[int, set[int]] = {}
+    using: dict[int, set[int]] = {}
+    for arrow in arrows:
+        feeding.setdefault(arrow.head, set()).add(arrow.tail)
+        using.setdefault(arrow.tail, set()).add(arrow.head)
+    out: dict[tuple[int, int], None] = {}
+    for frame in frames:
+        inside = set(frame.boxes)
+        fed = {a.head for a in arrows if a.tail in inside and a.head not in inside}
+        for arrow in arrows:
+            if (arrow.tail in inside) == (arrow.head in inside) or arrow.tail not in feeding:
+                continue
+            for source in feeding[arrow.head]:
+                if source in feeding or source == arrow.tail:
+                    continue
+                near = source in inside if arrow.head in inside else using[source] <= fed
+                if near:
+                    out[arrow.tail, source] = None
+    return list(out)

@@ -41,6 +41,7 @@ class View:
         str  # the line that made nearly all operations: a large picture need not repeat it; "" if there is none
     )
     device: str  # where all tensors are, if all are in one place that is not the CPU; else ""
+    dtype: str  # what nearly all tensors are; "" if there is no such dtype
 
 
 def view_of(recording: Recording, graph: Graph, moment: int | None) -> View:
@@ -58,6 +59,8 @@ def view_of(recording: Recording, graph: Graph, moment: int | None) -> View:
     common = [line for line, n in lines.most_common(1) if n >= 0.9 * lines.total()]
     infos = [info for n in ordered for info in (*recording.nodes[n].outputs, recording.nodes[n].leaf)]
     devices = {info.device for info in infos if info is not None}
+    dtypes = Counter(info.dtype for info in infos if info is not None and info.dtype)
+    usual = [dtype for dtype, n in dtypes.most_common(1) if n >= 0.8 * dtypes.total()]
     devices |= {row.saved.device for found in rows.values() for row in found if row.saved.dtype}
     return View(
         recording,
@@ -70,6 +73,7 @@ def view_of(recording: Recording, graph: Graph, moment: int | None) -> View:
         roots,
         common[0] if common else "",
         devices.pop() if len(devices) == 1 and "cpu" not in devices else "",
+        usual[0] if usual else "",
     )
 
 

@@ -9,6 +9,8 @@ from helpers import data
 from helpers.figures import graph_figure, kept_figure
 from helpers.figures.order import fold, forward_order
 from helpers.figures.palette import GRAPH
+from helpers.figures.scene import build
+from helpers.figures.view import rows_like, view_of
 from tests.figures.recordings import SAMPLES, Tape, chain, lstm, mixed, transformer
 from tests.figures.sound import SVG, check_sound, texts
 
@@ -210,3 +212,74 @@ def test_texts_fit_their_boxes():
             start = float(element.get("x"))
             size = float(element.get("font-size"))
             assert start + 0.5 * size * len(element.text) < width + 4, (name, element.text)
+
+
+def layers(first_gets_gradient, n=6):
+    """Layers alike, the first of which may get an input that needs no gradient: it then lacks a view, and a tensor."""
+    t = Tape("for layer in layers:\n    x = layer(x)\nx.sum().backward()")
+    x = t.tensor("x", (8, 16), grad=first_gets_gradient)
+    for i in range(n):
+        w = t.tensor("", (16, 16), parameter=True, names=(f"layers.{i}.weight",))
+        module = f"layers.{i}"
+        wt = t.op("TBackward0", [w], (16, 16), view=w, line=2, module=module)
+        grad = x.node is not None
+        seen = t.op("ViewBackward0", [x], (8, 16), view=x, line=2, module=module) if grad else x
+        kept = [("self", seen)] + ([("mat2", wt)] if grad else [])
+        a = t.op("MmBackward0", [seen, wt], (8, 16), saved=kept, line=2, module=module)
+        r = t.op("ReluBackward0", [a], (8, 16), saved=[("result", "output")], line=2, module=module)
+        b = t.op("ExpBackward0", [r], (8, 16), saved=[("result", "output")], line=2, module=module)
+        x = t.op("MulBackward0", [r, b], (8, 16), saved=[("self", r), ("other", b)], line=2, module=module)
+    t.backward(t.op("SumBackward0", [x], (), line=3), line=3)
+    return t.done()
+
+
+def test_a_first_layer_that_lacks_something_folds_too():
+    recording = layers(False)
+    figure = graph_figure(recording)
+    (line,) = [line for line in figure.text.split("\n") if line.startswith("Folded: ")]
+    assert "6 times the same: layers.0 … layers.5, each feeding the next; " in line
+    assert "the first has 1 operation fewer and keeps 1 tensor less, since an input of it needs no gradient" in line
+    assert "ViewBackward0  8×16 float32  line 2  in layers.1  ×5" in figure.text
+    assert "in 5 of 6" in figure.text
+    assert figure.nbytes == data.kept_bytes(recording)
+    assert any("layers.1 is drawn" in t for t in texts(figure.svg))
+
+
+@pytest.mark.parametrize("make", [lambda: layers(False), lambda: layers(True), transformer, lstm, lambda: chain(900)])
+def test_folded_rows_stand_for_the_whole_ledger(make):
+    """What the drawn rows stand for, in every repetition that has them, adds up to the ledger's total."""
+    recording = make()
+    view = view_of(recording, recording.graphs[0], None)
+    folding = fold(recording, view.ordered)
+    assert folding.blocks
+    rows = [row for n in folding.drawn for row in view.rows.get(n, ())]
+    assert sum(r.counted for row in rows for r in rows_like(view, folding, row)) == data.kept_bytes(recording)
+    assert sum(len(folding.like.get(n, (n,))) for n in folding.drawn if not recording.nodes[n].leaf) == sum(
+        recording.nodes[n].leaf is None for n in view.ordered
+    )
+
+
+def test_ellipses_of_a_folded_block_add_up():
+    """The bytes in the picture, times their counts, are the ledger's total."""
+    for recording in (layers(False), layers(True), transformer(), lstm(40)):
+        total = 0
+        for group in groups(graph_figure(recording).svg, "kept"):
+            for line in words(group):
+                found = re.fullmatch(r"([\d,]+) B(?: × ([\d,]+)| in [\d,]+)?", line)
+                if found and not any(word.endswith("not counted") for word in words(group)):
+                    total += int(found[1].replace(",", "")) * int((found[2] or "1").replace(",", ""))
+        assert total == data.kept_bytes(recording)
+
+
+def test_no_two_that_keep_share_a_box():
+    """In a large picture operations share a box, but whose a kept tensor is stays clear."""
+    for recording in (transformer(), lstm(40), layers(False)):
+        view = view_of(recording, recording.graphs[0], None)
+        folding = fold(recording, view.ordered)
+        scene = build(view, folding)
+        seen = [n for item in scene.items for n in item.nodes or (item.node,) if not item.again]
+        operations = [n for n in seen if n is not None and not recording.nodes[n].leaf]
+        assert sorted(operations) == sorted(n for n in folding.drawn if not recording.nodes[n].leaf)
+        for item in scene.items:
+            assert sum(bool(view.rows.get(n)) for n in item.nodes) <= 1
+            assert {row.node.id for e in item.ellipses for row in e.rows} <= set(item.nodes or (item.node,))

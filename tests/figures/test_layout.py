@@ -9,6 +9,9 @@ import pytest
 
 from helpers.figures import graph_figure, layout, layout_program
 from helpers.figures.layout import Arrow, Box, Frame, arrange, own_layout
+from helpers.figures.order import fold
+from helpers.figures.scene import build
+from helpers.figures.view import view_of
 from tests.figures.recordings import SAMPLES, chain
 from tests.figures.sound import check_sound
 
@@ -122,3 +125,52 @@ def test_dot_text_holds_nothing_of_the_learner():
     text = layout.dot_text(BOXES, ARROWS, [Frame((2, 3), 80, 16), Frame((2,), 60, 16, parent=0)])
     assert text.count("{") == text.count("}")
     assert "label=<<TABLE" in text
+
+
+def scene_of(recording):
+    view = view_of(recording, recording.graphs[0], None)
+    return build(view, fold(recording, view.ordered))
+
+
+@pytest.mark.parametrize("name", [name for name in SAMPLES if name not in ("empty", "mixed")])
+@pytest.mark.parametrize("own", [False, True])
+def test_nothing_overlaps(name, own):
+    """Boxes with what they keep stay apart, by the layout program and by our own."""
+    scene = scene_of(SAMPLES[name]())
+    boxes = [item.box for item in scene.items]
+    if own:
+        plan = own_layout(boxes, scene.arrows, scene.frames, scene.style.gaps)
+    else:
+        plan = arrange(boxes, scene.arrows, scene.frames, gaps=scene.style.gaps, above=scene.above)
+    for i, (x, y) in enumerate(plan.corners):
+        assert x >= -0.1 and x + boxes[i].width <= plan.width + 0.1
+        assert y >= -0.1 and y + boxes[i].height <= plan.height + 0.1
+        for j in range(i):
+            u, v = plan.corners[j]
+            beside = x + boxes[i].width <= u + 0.1 or u + boxes[j].width <= x + 0.1
+            assert beside or y + boxes[i].height <= v + 0.1 or v + boxes[j].height <= y + 0.1, (i, j)
+
+
+@pytest.mark.parametrize("name", [name for name in SAMPLES if name not in ("empty", "mixed")])
+def test_words_stand_inside_their_shapes(name):
+    """Lines inside boxes, corners of lines inside ellipses, ellipses inside their box and apart."""
+    for item in scene_of(SAMPLES[name]()).items:
+        assert max(line.width for line in item.lines) <= item.box.main
+        assert len(item.lines) * 12 <= item.box.height
+        for k, e in enumerate(item.ellipses):
+            step = (2 * e.ry - 12) / len(e.lines)
+            for i, line in enumerate(e.lines):
+                far = abs((i - (len(e.lines) - 1) / 2) * step)
+                assert (line.width / 2 / e.rx) ** 2 + (far / e.ry) ** 2 < 1.02
+            assert item.box.main < e.x - e.rx and e.x + e.rx < item.box.width
+            assert 0 < e.y - e.ry and e.y + e.ry < item.box.height
+            for other in item.ellipses[:k]:
+                assert abs(e.x - other.x) >= e.rx + other.rx or abs(e.y - other.y) >= e.ry + other.ry
+
+
+def test_a_box_kept_above_another():
+    """Where no arrow says so, and without an arrow being drawn."""
+    boxes = [Box(50, 20, 50)] * 3
+    plan = arrange(boxes, [Arrow(0, 1)], above=[(1, 2)])
+    assert [round(y) for _, y in plan.corners] == sorted(round(y) for _, y in plan.corners)
+    assert len({y for _, y in plan.corners}) == 3 and len(plan.arrows) == 1
