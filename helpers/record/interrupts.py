@@ -1,7 +1,8 @@
-"""Ctrl-C while a recording starts, ends or notes that memory went: it waits a moment, then goes where it would have gone.
+"""Ctrl-C while the recorder does its own work: it waits a moment, then goes where it would have gone.
 
 A recording that is put in place or taken away must not stop half way; and what is raised in the callback of a weak
-reference, Python prints and drops, so that Ctrl-C would be lost.
+reference, Python prints and drops, so that Ctrl-C would be lost. The learner's code and torch's kernels stay as
+interruptible as ever.
 """
 
 from __future__ import annotations

@@ -14,6 +14,7 @@ import torch
 
 from . import private
 from .build import NodeNote, SavedNote, text_of
+from .interrupts import held
 from .tensors import PLAIN, name_of, nbytes_of, offset_of, shape_of
 
 _KEY = "gradients-and-intermediates"
@@ -65,6 +66,7 @@ class Nodes:
         marker = function.metadata.get(_KEY)
         return marker.id if marker is not None and marker.owner is self.owner else None
 
+    @held
     def add(self, function: Any) -> int:
         """Id of a node; it, and all unknown nodes behind it, are read now."""
         found = self.known(function)

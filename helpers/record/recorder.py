@@ -317,6 +317,7 @@ class Recorder:
             return (note or self._see(storages[0], tensor, event, op),)
         return tuple(self._see(s, tensor, event, op) for s in storages)
 
+    @held
     def _see(self, storage: Any, tensor: Tensor, event: EventNote | None, op: str) -> StorageNote:
         key = private.storage_key(storage)
         note = self.live.get(key)
@@ -473,6 +474,7 @@ class Recorder:
                     for grad_note in self.see_all(gradient):
                         self.events[-1].roles += ((grad_note, GRADIENTS, True),)
 
+    @held
     def _enter_module(self, module: Any, inputs: Any) -> None:
         if self.broken:
             return
@@ -484,6 +486,7 @@ class Recorder:
         self._modules.append(found[1] if found else type(module).__name__)
         self._forward = self._forward or not self._passes
 
+    @held
     def _leave_module(self, module: Any, inputs: Any, output: Any) -> None:
         if self._modules:
             self._modules.pop()
@@ -574,6 +577,7 @@ class Recorder:
         op = self._ops[id(func)] = _Op(func)
         return op
 
+    @held
     def _before(self, op: _Op, args: tuple, kwargs: dict) -> tuple[EventNote, Any]:
         if self._pending and not op.detach:  # a node detaches each output that it saves: it is not complete yet
             self._settle()
@@ -641,6 +645,7 @@ class Recorder:
             self._sequence = sequence
         return event, twin
 
+    @held
     def _after(self, op: _Op, args: tuple, kwargs: dict, out: Any, event: EventNote) -> None:
         follow = event.phase == "forward" or torch.is_grad_enabled()
         for value in out if isinstance(out, (tuple, list)) else (out,):
@@ -697,6 +702,7 @@ class Recorder:
         old = args[0]
         return not old.is_nested and private.owners(old) == self.capabilities.exclusive and _dense(old)
 
+    @held
     def _random_state(self, state: Tensor) -> None:
         if self.broken:
             return
@@ -734,6 +740,7 @@ class Recorder:
             self._guarded(self._leave, graph)
         return out
 
+    @held
     def _enter(self, tensors: Any, args: tuple, kwargs: dict) -> tuple[GraphNote, list[Any]]:
         self._settle()
         self._sequence = private.sequence_number()
@@ -783,6 +790,7 @@ class Recorder:
         self._last.append(None)
         return graph, handles
 
+    @held
     def _node_begins(self, id: int, gradients: Any) -> None:
         if self._running:
             self._running[-1] = id
@@ -790,6 +798,7 @@ class Recorder:
             if note.kind == "operation" and note.name.rstrip("0123456789") in private.FORMULAS_THAT_LOOK:
                 self._blind = private.Unseen()
 
+    @held
     def _node_ran(self, id: int, inputs: Any, outputs: Any) -> None:
         if not self._passes or self.broken:
             return
@@ -817,6 +826,7 @@ class Recorder:
         self.made.update(dict.fromkeys(range(self._sequence, sequence), event))
         self._sequence = sequence
 
+    @held
     def _leaf_ran(self, id: int, inputs: Any, outputs: Any) -> None:
         if not self._passes or self.broken:
             return
@@ -840,6 +850,7 @@ class Recorder:
         event.roles += tuple((s, GRADIENTS, False) for s in old if s not in new and s.freed is None)
         entry[1] = new
 
+    @held
     def _leave(self, graph: GraphNote) -> None:
         event = EventNote("leave", "backward", graph.place, graph=graph.id)
         self.events.append(event)
@@ -874,6 +885,7 @@ class Recorder:
             with private.no_dispatch():
                 self._guarded(self._step, optimizer)
 
+    @held
     def _step(self, optimizer: Any) -> None:
         self._settle()
         place, _ = self.places.here(5)
@@ -893,6 +905,7 @@ class Recorder:
             with private.no_dispatch():
                 self._guarded(self._stepped, optimizer)
 
+    @held
     def _stepped(self, optimizer: Any) -> None:
         place = self._steps.pop() if self._steps else None
         self._note_state(optimizer)
