@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import base64
 import html
-from collections.abc import Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from .palette import FRAME, GROUND, INK, SOFT
@@ -27,6 +28,7 @@ class Figure:
 
     title: one line. text: the text twin (its `text/plain`). alt: the picture in a sentence or two.
     svg: the drawing, "" for a figure that is a table. body: HTML as it goes into a page, without the page.
+    whole: makes the twin with nothing folded, when it is asked for; None if `text` folds nothing.
     """
 
     title: str
@@ -34,6 +36,7 @@ class Figure:
     alt: str
     svg: str
     body: str
+    whole: Callable[[], str] | None = field(default=None, compare=False, kw_only=True)
 
     def _repr_mimebundle_(self, include=None, exclude=None) -> dict[str, str]:
         return {"text/plain": self.text, "text/html": self.html}
@@ -45,7 +48,7 @@ class Figure:
 
     def text_full(self) -> str:
         """The text twin with nothing folded; the same as `text` for a figure that folds nothing."""
-        return self.text
+        return self.whole() if self.whole else self.text
 
     def __str__(self) -> str:
         return self.text
@@ -82,6 +85,11 @@ def escape(text: str) -> str:
     return html.escape(clean, quote=True)
 
 
+def prose(text: str) -> str:
+    """Text for HTML in which a number stays on one line with its unit."""
+    return re.sub(r"(?<=\d) (?=(?:B|kB|MB|GB|TB|bytes?)\b)", "\u00a0", escape(text))
+
+
 def image(svg: str, alt: str) -> str:
     """A drawing as an image that brings its own ground, at most as wide as its place."""
     data = base64.b64encode(svg.encode()).decode()
@@ -102,7 +110,7 @@ def paragraph(text: str, *, strong: bool = False, soft: bool = False) -> str:
     weight = "font-weight:bold;" if strong else ""
     size = "15px" if strong else "13px"
     style = f"margin:0 0 8px 0;color:{SOFT if soft else INK};font-size:{size};{weight}"
-    return f'<p style="{style}">{escape(text)}</p>'
+    return f'<p style="{style}">{prose(text)}</p>'
 
 
 def figure_of(title: str, text: str, alt: str, svg: str, kind: type[Figure] = Figure, **more) -> Figure:

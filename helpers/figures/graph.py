@@ -53,9 +53,19 @@ def graph_figure(recording: Recording, graph: int = 0, moment: int | None = None
     twin = twin_of(view, folding)
     title = title_of(view)
     alt = alt_of(view, folding)
-    full = twin_of(view, fold(recording, view.ordered, wanted=False), sizes=True)
+
+    def whole() -> str:
+        return twin_of(view, fold(recording, view.ordered, wanted=False), sizes=True)
+
     return figure_of(
-        title, twin, alt, svg, GraphFigure, nbytes=ledger.total(all_rows(view)), folded=bool(folding.blocks), full=full
+        title,
+        twin,
+        alt,
+        svg,
+        GraphFigure,
+        nbytes=ledger.total(all_rows(view)),
+        folded=bool(folding.blocks),
+        whole=whole,
     )
 
 

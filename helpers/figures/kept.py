@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from helpers.data import Recording, TensorInfo, kept_moment, live_storages
 
 from . import ledger, text
-from .bundle import INSET, MONO, Figure, escape, paragraph
+from .bundle import INSET, MONO, Figure, escape, paragraph, prose
 from .ledger import Row
 from .palette import FRAME, GROUND, INK, SOFT
 from .why import reason
@@ -32,10 +32,6 @@ class KeptFigure(Figure):
     nbytes: int = 0
     rows: tuple = ()
     all_rows: tuple[Row, ...] = ()
-    full: str = ""
-
-    def text_full(self) -> str:
-        return self.full or self.text
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +74,11 @@ def kept_figure(recording: Recording, moment: int | None = None) -> KeptFigure:
     folds = folded(rows) if len(rows) > MOST_ROWS else ()
     notes = [f"Note: {note}" for note in recording.notes]
     after = [not_kept(freed)] if freed else []
-    every = "\n".join([heading, *row_lines(recording, rows), *([not_kept(freed, len(freed))] if freed else []), *notes])
+
+    def whole() -> str:
+        every = [not_kept(freed, len(freed))] if freed else []
+        return "\n".join([heading, *row_lines(recording, rows), *every, *notes])
+
     if folds:
         lead = f"{len(rows):,} rows, folded by operation; text_full() gives each."
         twin = "\n".join([heading, lead, *fold_lines(folds), *after, *notes])
@@ -89,7 +89,7 @@ def kept_figure(recording: Recording, moment: int | None = None) -> KeptFigure:
         body += paragraph(lead, soft=True)
     body += fold_table(folds, total) if folds else row_table(recording, rows, total)
     for sentence in (*after, *recording.notes):
-        body += f'<p style="margin:8px 0 0 0;color:{SOFT};font-size:13px;">{escape(sentence)}</p>'
+        body += f'<p style="margin:8px 0 0 0;color:{SOFT};font-size:13px;">{prose(sentence)}</p>'
     body = f'<div style="{INSET}">{body}</div>'
     alt = f"Table. {heading}."
     return KeptFigure(
@@ -101,7 +101,7 @@ def kept_figure(recording: Recording, moment: int | None = None) -> KeptFigure:
         nbytes=total,
         rows=folds or rows,
         all_rows=rows,
-        full=every if folds else "",
+        whole=whole if folds else None,
     )
 
 
@@ -224,7 +224,7 @@ def td(content: str, *, right: bool = False, mono: bool = False, soft: bool = Fa
     style = CELL + f"text-align:{'right' if right else 'left'};"
     style += f"font-family:{MONO};white-space:nowrap;" if mono else ""
     style += f"color:{SOFT};" if soft else f"color:{colour};" if colour else ""
-    return f'<td style="{style}">{escape(content)}</td>'
+    return f'<td style="{style}">{prose(content)}</td>'
 
 
 def th(content: str, *, scope: str, right: bool = False, mono: bool = False) -> str:

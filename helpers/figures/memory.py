@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from helpers.data import Recording, Timeline, timeline
 
@@ -38,10 +39,6 @@ class MemoryFigure(Figure):
 
     peak: int = 0
     peak_moment: int = -1
-    full: str = ""
-
-    def text_full(self) -> str:
-        return self.full or self.text
 
 
 def memory_figure(recording: Recording) -> MemoryFigure:
@@ -54,8 +51,8 @@ def memory_figure(recording: Recording) -> MemoryFigure:
     title = f"Memory: peak {text.both(max(line.totals))}"
     alt = f"Live bytes by category over {text.plural(len(recording.events), 'event')}. {peak_sentence(recording, line)}"
     svg = draw(recording, line, runs, parts, inside_kernels(recording, line))
-    full = "" if len(runs) <= MOST_PHASES else twin_of(recording, line, runs, parts, most=len(runs))
-    return figure_of(title, twin, alt, svg, MemoryFigure, peak=max(line.totals), peak_moment=peak, full=full)
+    whole = partial(twin_of, recording, line, runs, parts, most=len(runs)) if len(runs) > MOST_PHASES else None
+    return figure_of(title, twin, alt, svg, MemoryFigure, peak=max(line.totals), peak_moment=peak, whole=whole)
 
 
 def peak_sentence(recording: Recording, line: Timeline) -> str:

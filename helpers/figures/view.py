@@ -19,10 +19,6 @@ class GraphFigure(Figure):
 
     nbytes: int = 0
     folded: bool = False
-    full: str = ""
-
-    def text_full(self) -> str:
-        return self.full or self.text
 
 
 @dataclass(frozen=True, repr=False)
