@@ -7,7 +7,7 @@ from torch.utils.checkpoint import checkpoint
 
 from helpers import data, record
 from helpers.figures import graph_figure, kept_figure, memory_figure, overview_figure
-from tests.figures.sound import check_sound
+from tests.figures.sound import SVG, check_sound, check_svg
 from tests.figures.twins import check_kept, check_memory, expected_graph, read_graph
 
 
@@ -209,3 +209,39 @@ def test_an_error_says_who_released():
 def test_twins_and_pictures_are_the_same_each_time():
     assert graph_figure(recorded(training)) == graph_figure(recorded(training))
     assert memory_figure(recorded(training)) == memory_figure(recorded(training))
+
+
+def test_what_kernels_hold_is_in_no_twin():
+    """An LSTM holds much inside its kernels: the picture shows it, words do not."""
+    model, x = nn.LSTM(8, 16, batch_first=True), torch.ones(2, 5, 8)
+
+    def step():
+        model(x)[0].pow(2).mean().backward()
+
+    plain, measured = record(step).recording, None
+    model.zero_grad()
+    measured = record(step, kernels=True).recording
+    assert any(event.inside for event in measured.events)
+    for make in (memory_figure, overview_figure, kept_figure, graph_figure):
+        a, b = make(plain), make(measured)
+        assert (a.text, a.alt, a.title) == (b.text, b.alt, b.title)
+    assert "inside kernels" in memory_figure(measured).svg
+    assert "inside kernels" not in memory_figure(plain).svg + memory_figure(measured).text
+
+
+def test_twelve_layers_are_one_picture():
+    """One layer stands for twelve, the first too, whose input needs no gradient; the picture stays of a page's size."""
+    with torch.device("meta"):
+        model = nn.Sequential(*[nn.TransformerEncoderLayer(768, 12, 3072, batch_first=True) for _ in range(12)])
+        x = torch.empty(2, 1024, 768)
+    with record() as run:
+        model(x).pow(2).mean().backward()
+    recording = run.recording
+    figure = graph_figure(recording)
+    assert "stand for 12 times the same: 0 … 11, each feeding the next; the first has 3 operations fewer" in figure.text
+    assert figure.nbytes == data.kept_bytes(recording)
+    root = check_svg(figure.svg)
+    assert float(root.get("height")) < 1_800 and float(root.get("width")) < 1_500
+    check_sound(figure, most=120_000)
+    shown = [t.text for t in root.iter(f"{SVG}text")]
+    assert not any(" on meta" in text for text in shown[3:])  # said once, above
