@@ -242,7 +242,7 @@ def ellipse(look: Look, rows: list[ledger.Row], owner: str) -> Ellipse:
         lines.append(Words(text.exact(saved.nbytes), 10.5))
         lines.append(Words(f"a {row.alive}: not counted", 10, italic=True))
     elif row.alive:
-        lines.append(Words(f"{row.alive}: not counted", 10, italic=True))
+        lines.append(Words("not counted", 10, italic=True))
     elif again:
         lines.append(Words("the same memory, again", 10, italic=True))
     else:
@@ -344,7 +344,7 @@ def measure(item: Item, style: Style, *, caption: bool) -> None:
     width = main
     if item.ellipses:
         n = len(item.ellipses)
-        columns = min(n, 2 if style is ROOMY else 3)
+        columns = min(n, 2 if style is ROOMY else 5)
         wide = [max(e.rx for e in item.ellipses[c::columns]) for c in range(columns)]
         inner = 2 * sum(wide) + 8 * (columns - 1)
         pad = style.region_pad

@@ -6,6 +6,7 @@ from html.parser import HTMLParser
 import pytest
 
 from helpers.figures import Figure, graph_figure, kept_figure, memory_figure, overview_figure
+from helpers.figures.bundle import prose
 from tests.figures.recordings import AWKWARD, SAMPLES
 from tests.figures.sound import check_sound, check_svg, texts
 
@@ -108,3 +109,7 @@ def test_colours_are_inline_on_every_cell():
     body = kept_figure(SAMPLES["layer"]()).html
     for cell in re.findall(r"<t[dh] [^>]*>", body):
         assert "background-color:" in cell and "color:" in cell.replace("background-color:", "")
+
+
+def test_numbers_stay_beside_their_units():
+    assert prose("keeps 8,192 B <for> 2 bytes, 3 Bananas") == "keeps 8,192\u00a0B &lt;for&gt; 2\u00a0bytes, 3 Bananas"

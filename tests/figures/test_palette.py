@@ -4,7 +4,8 @@ import re
 
 import pytest
 
-from helpers.figures.palette import ALERT, BAND, CATEGORY, GRAPH, GROUND, HATCH, INK, PALETTE, SOFT
+from helpers.figures.hatch import KERNELS, sign_of
+from helpers.figures.palette import ALERT, BAND, CATEGORY, GRAPH, GROUND, HATCH, INK, INSIDE, PALETTE, SOFT
 
 #: Viénot, Brettel and Mollon's matrices for linear RGB (deuteranopia, protanopia), and Brettel's plane for tritanopia,
 #: in the common form of Machado, Oliveira and Fernandes at full severity.
@@ -104,3 +105,13 @@ def test_palette_is_for_plots_too():
     assert PALETTE["kept for backward"] == CATEGORY["kept for backward"].fill
     with pytest.raises(TypeError):
         PALETTE["ink"] = "#000000"
+
+
+@pytest.mark.parametrize("kind", BLIND)
+def test_kernels_stand_apart_from_every_category(kind):
+    """Their band may lie on any other; a hatch of its own tells it too."""
+    for name, paint in CATEGORY.items():
+        assert distance(INSIDE.fill, paint.fill, kind) >= 7.5, name
+    assert contrast(INSIDE.line, INSIDE.fill) >= 4.5
+    assert contrast(INK, INSIDE.fill) >= 3
+    assert sign_of(KERNELS) not in HATCH.values()
