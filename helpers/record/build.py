@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import NamedTuple
 
 from ..data import model
 from ..data.model import GRADIENTS, INPUTS, KEPT, OTHER, Accumulated, Edge, MemoryEvent, Recording, SavedTensor
@@ -73,13 +74,14 @@ class StorageNote:
 
 class SavedNote:
     __slots__ = (
-        "argument changed device dtype id kept nbytes never node offset output packed position released scalar shape "
-        "storages turned"
+        "again argument changed device dtype id kept nbytes never node offset output packed position released scalar "
+        "shape storages turned"
     ).split()
 
     def __init__(self, id, node, argument, position):
         self.id, self.node, self.argument, self.position = id, node, argument, position
         self.shape, self.dtype, self.device, self.nbytes, self.offset = (), "", "", 0, 0
+        self.again = False  # computed a second time, during backward (checkpoint)
         self.storages = ()
         self.output = self.never = self.turned = False
         self.kept = self.released = self.changed = None
@@ -113,6 +115,34 @@ class GraphNote:
         self.modules = 0  # how many modules' forwards were running as it began
         self.pruned = ()
         self.ran = set()
+
+
+class Rooted(NamedTuple):
+    """A path inside a module that the learner called; whether that module's name is needed shows at the end."""
+
+    root: int
+    path: str
+
+
+def spell_out(events, storages, nodes, roots) -> None:
+    """Write every Rooted path as text: `0.weight` where one module was called, `D.0.weight` where there were several.
+
+    roots: (variable's name or "", class) of each module.
+    """
+    shown = [name or kind for name, kind in roots]
+    shown = [name if shown.count(name) == 1 else f"{name} {i + 1}" for i, name in enumerate(shown)]
+
+    def text(name):
+        if not isinstance(name, Rooted):
+            return name
+        if len(roots) == 1:
+            return name.path or roots[0][1]
+        return f"{shown[name.root]}.{name.path}" if name.path else shown[name.root]
+
+    for storage in storages:
+        storage.names = tuple((parameter, text(name), *where) for parameter, name, *where in storage.names)
+    for note in (*events, *nodes):
+        note.module = text(note.module)
 
 
 def freeze(events, storages, saved, nodes, graphs, places: Places, notes, made_with) -> Recording:

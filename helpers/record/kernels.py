@@ -20,7 +20,8 @@ class Kernels:
     """A profiler around the watched code."""
 
     def __init__(self) -> None:
-        self.events: list[EventNote] = []
+        self.events: list[EventNote | None] = []
+        self.mark: Any = None
         self.profile = torch.profiler.profile(
             activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True, record_shapes=False
         )
@@ -43,6 +44,16 @@ class Kernels:
         with torch.profiler.record_function(mark):
             return func(*args, **kwargs)
 
+    def open(self) -> None:
+        """A formula begins that runs without us; `close` says which event it is."""
+        self.mark = torch.profiler.record_function(f"{_MARK}{len(self.events)}")
+        self.events.append(None)
+        self.mark.__enter__()
+
+    def close(self, event: EventNote) -> None:
+        self.mark.__exit__(None, None, None)
+        self.events[-1], self.mark = event, None
+
     def note(self) -> None:
         """Write into each event what its kernel held at most beyond its results, in bytes."""
         for node in _nodes(self.profile.profiler.kineto_results.experimental_event_tree()):
@@ -58,6 +69,8 @@ class Kernels:
                 live += nbytes
                 most = max(most, live)
             event = self.events[int(node.name.removeprefix(_MARK))]
+            if event is None:  # it raised
+                continue
             given_out = sum(s.nbytes for s in event.allocated)
             event.inside = max(0, most - given_out)
 

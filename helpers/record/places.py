@@ -8,6 +8,7 @@ import linecache
 import os
 import sys
 import sysconfig
+from collections.abc import Iterator
 from types import CodeType, FrameType
 
 import torch
@@ -85,6 +86,16 @@ class Places:
         if not key:
             return None, None
         return self._intern(tuple(key)), outer
+
+    def learners(self) -> Iterator[FrameType]:
+        """The learner's frames that run now, innermost first."""
+        frame: FrameType | None = sys._getframe(1)
+        while frame is not None and frame is not self.boundary:
+            if not is_library(frame.f_code.co_filename):
+                yield frame
+            frame = frame.f_back
+        if frame is not None and self.include_boundary:
+            yield frame
 
     def of_traceback(self, traceback: object) -> int | None:
         """The place at which an exception was raised, the innermost line of the learner's code."""
@@ -164,7 +175,8 @@ class Places:
         spans = [
             (node.lineno, node.end_lineno or node.lineno)
             for node in ast.walk(tree)
-            if isinstance(node, (ast.With, ast.AsyncWith)) and node.lineno <= self.cell_line < node.body[0].lineno
+            if isinstance(node, (ast.With, ast.AsyncWith))
+            and node.lineno <= self.cell_line <= max(item.context_expr.end_lineno or 0 for item in node.items)
         ]
         return number, max(spans, default=whole)
 

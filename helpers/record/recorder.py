@@ -18,7 +18,7 @@ from torch.optim import optimizer as _optimizer
 
 from ..data.model import BUFFERS, GRADIENTS, INPUTS, OPTIMIZER, PARAMETERS, Recording
 from . import private
-from .build import EventNote, GraphNote, StorageNote, freeze
+from .build import EventNote, GraphNote, Rooted, StorageNote, freeze, spell_out
 from .errors import RecordError
 from .interrupts import Interrupts, held
 from .kernels import Kernels
@@ -110,10 +110,10 @@ class Recorder:
         self.broken = False
         self._pending: list[tuple[Any, EventNote]] = []
         self._outputs: dict[int, Any] = {}  # node id → weak reference to the tensor it made
-        self._modules: list[str] = []
-        self._paths: dict[int, tuple[Any, str]] = {}
-        self._roots: list[Any] = []
-        self._lazy: list[tuple[Any, str]] = []  # modules with parameters still to come, and their names' beginning
+        self._modules: list[str | Rooted] = []
+        self._paths: dict[int, tuple[Any, Rooted]] = {}
+        self._roots: list[tuple[str, str]] = []  # of modules called on their own: variable's name, class
+        self._lazy: list[tuple[Any, int]] = []  # modules with parameters still to come, and their root
         self._leaves: dict[int, list] = {}  # id → [weak reference to the leaf, its gradient's storages now]
         self._forward = False
         self._steps: list[int | None] = []  # places of the optimizer steps that run
@@ -183,6 +183,7 @@ class Recorder:
                 self._guarded(self._finish, error, result)
         finally:
             self._tear_down()
+        spell_out(self.events, self.storages, self.nodes.notes, self._roots)
         nodes, made_with = self.nodes, (("torch", str(torch.__version__)),)
         collecting = gc.isenabled()
         gc.disable()  # nothing here becomes garbage, and each round over the many new objects would find none
@@ -220,7 +221,6 @@ class Recorder:
             self._outputs.clear()
             self._leaves.clear()
             self._paths.clear()
-            self._roots.clear()
             self._lazy.clear()
             self.given.clear()
             self.nodes.watches.clear()
@@ -357,6 +357,10 @@ class Recorder:
             event = self._free_event()
             watch.note.freed = event
             event.freed += (watch.note,)
+            for saved in watch.note.saved:
+                if saved.again and saved.released is None:
+                    saved.released = event
+                    event.released += (saved,)
 
     def _free_event(self) -> EventNote:
         last = self.events[-1] if self.events else None
@@ -401,14 +405,16 @@ class Recorder:
             return None
         return self.made.get(number, self._done)
 
-    def leaf(self, tensor: Tensor, name: str | None = None, *, optimizer: bool = False) -> tuple[StorageNote, ...]:
+    def leaf(self, tensor: Tensor, name: Rooted | None = None, *, optimizer: bool = False) -> tuple[StorageNote, ...]:
         """Note a leaf that wants a gradient: its category, its name, and the gradient that it has."""
         try:
             notes = self.see_all(tensor)
         except ValueError:  # a parameter of a lazy module has no memory yet
             return ()
         for note in notes:
-            note.fixed = PARAMETERS
+            # Made here and kept for backward: an activation that reentrant checkpointing detached into a leaf.
+            if isinstance(tensor, torch.nn.Parameter) or note.born is None or not note.saved:
+                note.fixed = PARAMETERS
             if name is not None:
                 note.call(name, offset_of(tensor), shape_of(tensor), parameter=True)
         known = self._leaves.get(id(tensor))
@@ -493,22 +499,26 @@ class Recorder:
 
     def _root(self, module: Any) -> None:
         """Paths and parameters' names of a module met for the first time, and of all inside it."""
-        prefix = ""
-        if self._roots:
-            prefix = f"{type(module).__name__}."
-            if self.places.boundary is not None:
-                _, outer = self.places.here(3)
-                for name, value in _variables(outer) if outer else ():
-                    if value is module:
-                        prefix = f"{name}."
-        self._roots.append(weakref.ref(module))
+        name, module = self._owner(module)
+        root = len(self._roots)
+        self._roots.append((name, type(module).__name__))
         for path, child in module.named_modules(remove_duplicate=False):
             if id(child) not in self._paths:
-                shown = prefix + path if path else prefix[:-1] or type(module).__name__
-                self._paths[id(child)] = (weakref.ref(child), shown)
-        self._call_parameters(module, prefix)
+                self._paths[id(child)] = (weakref.ref(child), Rooted(root, path))
+        self._call_parameters(module, root)
 
-    def _call_parameters(self, module: Any, prefix: str) -> None:
+    def _owner(self, module: Any) -> tuple[str, Any]:
+        """The largest module in the learner's variables that holds this one (`for layer in model:` calls its parts)."""
+        best, most = ("", module), 0
+        for frame in self.places.learners():
+            for name, value in _variables(frame):
+                if isinstance(value, torch.nn.Module) and not name.startswith("_"):
+                    inside = list(value.modules())
+                    if len(inside) >= most and any(child is module for child in inside):
+                        best, most = ("" if name == "self" else name, value), len(inside)
+        return best
+
+    def _call_parameters(self, module: Any, root: int) -> None:
         """Names of a module's parameters and buffers; those of a lazy module come into being when it first runs."""
         lazy = False
         for path, parameter in module.named_parameters(remove_duplicate=False):
@@ -516,20 +526,20 @@ class Recorder:
                 lazy = True
                 continue
             if parameter.requires_grad:
-                self.leaf(parameter, prefix + path)
+                self.leaf(parameter, Rooted(root, path))
             else:
                 for note in self.see_all(parameter):
                     note.fixed = PARAMETERS
-                    note.call(prefix + path, offset_of(parameter), shape_of(parameter), parameter=True)
+                    note.call(Rooted(root, path), offset_of(parameter), shape_of(parameter), parameter=True)
         for path, buffer in module.named_buffers(remove_duplicate=False):
             if torch.nn.parameter.is_lazy(buffer):
                 lazy = True
                 continue
             for note in self.see_all(buffer):
                 note.fixed = note.fixed or BUFFERS
-                note.call(prefix + path, offset_of(buffer), shape_of(buffer), parameter=True)
+                note.call(Rooted(root, path), offset_of(buffer), shape_of(buffer), parameter=True)
         if lazy:
-            self._lazy.append((weakref.ref(module), prefix))
+            self._lazy.append((weakref.ref(module), root))
 
     # ---------------------------------------------------------------- forward
 
@@ -726,7 +736,7 @@ class Recorder:
             begun = self._guarded(self._enter, tensors, args, kwargs)
         if begun is None:
             return original(tensors, *args, **kwargs)
-        graph, handles = begun
+        graph, handles, _roots = begun  # a root that is a leaf lives by our reference alone
         try:
             out = original(tensors, *args, **kwargs)
         except BaseException:
@@ -741,7 +751,7 @@ class Recorder:
         return out
 
     @held
-    def _enter(self, tensors: Any, args: tuple, kwargs: dict) -> tuple[GraphNote, list[Any]]:
+    def _enter(self, tensors: Any, args: tuple, kwargs: dict) -> tuple[GraphNote, list[Any], list[Any]]:
         self._settle()
         self._sequence = private.sequence_number()
         parent = self._passes[-1] if self._passes else None
@@ -758,9 +768,9 @@ class Recorder:
             if isinstance(item, Tensor):
                 function, output = item.grad_fn, item.output_nr
                 if function is None and item.requires_grad:
-                    function, output = torch.autograd.graph.get_gradient_edge(item)
+                    function = torch.autograd.graph.get_gradient_edge(item).node
             else:
-                function, output = item
+                function, output = item.node, item.output_nr
             if function is not None:
                 functions.append(function)
                 roots.append((self.nodes.add(function), output))
@@ -788,7 +798,7 @@ class Recorder:
         self._passes.append(graph)
         self._running.append(None)
         self._last.append(None)
-        return graph, handles
+        return graph, handles, functions
 
     @held
     def _node_begins(self, id: int, gradients: Any) -> None:
@@ -797,6 +807,8 @@ class Recorder:
             note = self.nodes.notes[id]
             if note.kind == "operation" and note.name.rstrip("0123456789") in private.FORMULAS_THAT_LOOK:
                 self._blind = private.Unseen()
+                if self.kernels is not None:
+                    self.kernels.open()
 
     @held
     def _node_ran(self, id: int, inputs: Any, outputs: Any) -> None:
@@ -808,6 +820,8 @@ class Recorder:
         place = self._node_place(id)
         event = EventNote("run", "backward", place, note.name, id, graph.id, note.module)
         if self._blind is not None:
+            if self.kernels is not None:
+                self.kernels.close(event)
             self._blind = None  # guards end in the order in which they began: before the next one
             with private.no_dispatch():
                 self._guarded(self._see_again, inputs, event)

@@ -4,17 +4,17 @@ import gc
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
-from typing import Any
+from functools import cache, partial
+from typing import Any, NamedTuple
 
 import torch
 from torch.profiler import ProfilerActivity, profile
 
 from helpers import record
-from helpers.data import Recording, timeline
+from helpers.data import Recording, state_at, timeline
 from helpers.record import private
 
-from .scenarios import Trial
+from .scenarios import SCENARIOS, Trial
 
 
 @dataclass(frozen=True)
@@ -71,34 +71,61 @@ def profiled(work: Callable[[], Any]) -> tuple[Profile, Any]:
 class Outcome:
     picture: Any  # of results, objects, random state, error
     profile: Profile
-    recording: Recording | None = None
+    recording: Recording | None = None  # None where nobody watched, and where a call raised
+    error: Exception | None = None
 
 
 def outcome(build: Callable[[], Trial], how: str = "plain", seed: int = 1) -> Outcome:
-    """Build a trial and run it. how: "plain", "call" (record(step)) or "block" (with record())."""
+    """Build a trial and run it. how: plain, call (record(step)), block (with record()) or kernels."""
     private.capabilities()  # its self-test allocates, once a process
     torch.manual_seed(seed)
     trial = build()
     seen: list[Any] = []
+    errors: list[Exception] = []
 
     def run() -> None:
         try:
             if how == "plain":
                 trial.run()
-            elif how == "call":
-                seen.append(record(trial.run))
+            elif how in ("call", "kernels"):
+                seen.append(record(trial.run, kernels=how == "kernels"))
             else:
                 watching = record()
                 seen.append(watching)
                 with watching:
                     trial.run()
         except Exception as error:
+            errors.append(error.with_traceback(None))
             trial.results.append((type(error), str(error)))
 
-    profile_, _ = profiled(run)
+    # What kernels hold inside is measured with the profiler too, and there is only one.
+    profile_, _ = profiled(run) if how != "kernels" else (Profile(()), run())
     recording = seen[0].recording if seen else None
     seen_ = (picture(trial.results, version=False), picture(trial.objects), picture(torch.random.get_rng_state()))
-    return Outcome(seen_, profile_, recording)
+    return Outcome(seen_, profile_, recording, errors[0] if errors else None)
+
+
+class Summary(NamedTuple):
+    """What many tests want to know of one run; small, so that it can be kept."""
+
+    picture: Any
+    failed: bool
+    peak: int
+    end: int
+    ledger_peak: int
+    ledger_end: int
+    numbers: int  # Python numbers that nodes keep at the end
+
+
+@cache
+def summary(name: str, how: str = "plain") -> Summary:
+    """One run of a scenario, once a session."""
+    run = outcome(SCENARIOS[name], how)
+    ledger = (0, 0, 0)
+    if run.recording is not None:
+        last = len(run.recording.events) - 1
+        ledger = (ledger_peak(run.recording), ledger_end(run.recording), numbers_kept(run.recording, last))
+    return Summary(run.picture, run.error is not None, run.profile.peak, run.profile.end, *ledger)
 
 
 def picture(value: Any, *, version: bool = True) -> Any:
@@ -148,3 +175,8 @@ def ledger_peak(recording: Recording) -> int:
 
 def ledger_end(recording: Recording) -> int:
     return ledger_totals(recording)[-1]
+
+
+def numbers_kept(recording: Recording, moment: int) -> int:
+    """How many Python numbers (`x * 2`) nodes keep: 8 bytes each to the profiler, nobody's tensor to the ledger."""
+    return sum(bool(s.scalar) and state_at(s, moment) == "live" for s in recording.saved)

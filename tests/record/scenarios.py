@@ -392,8 +392,8 @@ def in_place():
         h = w * w
         h.mul_(2).add_(1)
         h2 = h.sin()
-        F.relu_(h2)
         h2 += 3
+        F.relu_(h2)
         loss = (h2 * 1.5).sigmoid_().sum()
         loss.backward()
         return loss, h2

@@ -12,7 +12,7 @@ from helpers import record
 from helpers.record import private
 from helpers.record.nodes import Nodes
 
-from .measure import outcome, profiled
+from .measure import outcome, profiled, summary
 from .scenarios import SCENARIOS, Trial
 
 #: A Python number in an operation becomes a tensor of 8 bytes while the operation runs. Whoever passes the operation on
@@ -30,11 +30,12 @@ AS_BLOCK = (
     ("name", "how"), [*((name, "call") for name in SCENARIOS), *((name, "block") for name in AS_BLOCK)]
 )
 def test_same_outcome_and_memory(name, how):
-    plain, watched = outcome(SCENARIOS[name]), outcome(SCENARIOS[name], how)
+    plain, watched = summary(name), summary(name, how)
     assert watched.picture == plain.picture
+    assert plain.failed == (name.startswith("error_") and name != "error_caught")
     if not SCENARIOS[name]().memory:
-        assert watched.profile.end == plain.profile.end
-        assert 0 <= watched.profile.peak - plain.profile.peak <= WRAPPED_NUMBER
+        assert watched.end == plain.end
+        assert 0 <= watched.peak - plain.peak <= WRAPPED_NUMBER
 
 
 @pytest.mark.parametrize("name", ["random_numbers", "autocast_adamw", "tensor_hooks", "two_networks"])
