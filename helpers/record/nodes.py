@@ -232,6 +232,7 @@ class Nodes:
         if tensors:
             self._hold(saved, tensors[0], event)
             saved.packed = "a tensor that a hook put in its place"
+            saved.again = event is not None and event.phase == "backward"
         else:
             kind = type(packed)
             checkpoint = "checkpoint" in kind.__module__
@@ -253,6 +254,8 @@ class Nodes:
             saved = self.saved[number]
             if saved.never or saved.released is not None or (event.kind == "release" and "attribute" in saved.argument):
                 continue
+            if saved.again and event.kind == "free":
+                continue  # the graph that computed it again is dropped at once; it stays until its node has used it
             saved.released = event
             for storage in saved.storages:
                 storage.saved = tuple(s for s in storage.saved if s is not saved)
