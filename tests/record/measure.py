@@ -105,6 +105,23 @@ def outcome(build: Callable[[], Trial], how: str = "plain", seed: int = 1) -> Ou
     return Outcome(seen_, profile_, recording, errors[0] if errors else None)
 
 
+def compared(model: Callable[[], torch.nn.Module], shape: tuple[int, ...]) -> tuple[Profile, Recording]:
+    """One forward and backward of a model, unwatched under the profiler and then recorded."""
+
+    def build() -> Any:
+        torch.manual_seed(0)
+        return model(), torch.randn(shape)
+
+    def step(net: torch.nn.Module, x: torch.Tensor) -> torch.Tensor:
+        loss = net(x).float().pow(2).mean()
+        loss.backward()
+        return loss
+
+    parts = build()
+    profile_, _ = profiled(lambda: step(*parts))
+    return profile_, record(step, *build()).recording
+
+
 class Summary(NamedTuple):
     """What many tests want to know of one run; small, so that it can be kept."""
 

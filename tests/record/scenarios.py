@@ -92,6 +92,43 @@ def mlp(width: int = 64) -> nn.Sequential:
     )
 
 
+class Checkpointed(nn.Module):
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return checkpoint(self.inner, x, use_reentrant=False)
+
+
+class Autocast(nn.Module):
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        with torch.autocast("cpu", torch.bfloat16):
+            return self.inner(x)
+
+
+#: Models whose peak the ledger must reach within a thousandth: (model, shape of its input).
+FLOAT32 = {
+    "MLP": (lambda: mlp(128), (64, 128)),
+    "MLP, checkpointed": (lambda: Checkpointed(mlp(128)), (64, 128)),
+    "explicit attention": (lambda: Transformer(64, 4, 4), (2, 64, 64)),
+    "explicit attention, checkpointed": (lambda: Transformer(64, 4, 4, reentrant=False), (2, 64, 64)),
+    "SDPA": (lambda: Transformer(64, 4, 4, fused=True, dropout=0.0), (2, 64, 64)),
+    "SDPA, checkpointed": (lambda: Transformer(64, 4, 4, fused=True, dropout=0.0, reentrant=False), (2, 64, 64)),
+}
+
+#: Models whose kernels take memory for themselves.
+KERNELS = {
+    "conv + BatchNorm": (lambda: nn.Sequential(nn.Conv2d(3, 16, 3), nn.BatchNorm2d(16), nn.ReLU()), (8, 3, 32, 32)),
+    "explicit attention, bf16": (lambda: Autocast(Transformer(64, 4, 4)), (2, 64, 64)),
+    "SDPA, bf16": (lambda: Autocast(Transformer(64, 4, 4, fused=True, dropout=0.0)), (2, 64, 64)),
+}
+
+
 def squares(model: nn.Module, x: torch.Tensor) -> Trial:
     """One forward and backward."""
 

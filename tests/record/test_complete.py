@@ -14,8 +14,8 @@ from helpers import record
 from helpers.data import CATEGORIES, kept_bytes, live_storages, timeline
 from helpers.record import private
 
-from .measure import ledger_peak, ledger_totals, numbers_kept, outcome, profiled, summary
-from .scenarios import SCENARIOS, Cube, Transformer, mlp
+from .measure import compared, ledger_peak, ledger_totals, numbers_kept, outcome, profiled, summary
+from .scenarios import FLOAT32, SCENARIOS, Cube, Transformer, mlp
 
 NUMBER = 8  # bytes of a Python number as a tensor
 MARK = 1_048_573  # a size that nothing else has
@@ -56,44 +56,9 @@ def test_each_storage_is_an_allocation_of_the_profilers(name):
     assert beyond == gone - freed  # all of it came back
 
 
-def _compared(model, x):
-    def build():
-        torch.manual_seed(0)
-        return model(), torch.randn(*x)
-
-    def step(net, data):
-        loss = net(data).pow(2).mean()
-        loss.backward()
-        return loss
-
-    first = build()
-    profile, _ = profiled(lambda: step(*first))
-    net, data = build()
-    return profile, record(step, net, data).recording
-
-
-FLOAT32 = {
-    "MLP": (lambda: mlp(128), (64, 128)),
-    "explicit attention": (lambda: Transformer(64, 4, 4), (2, 64, 64)),
-    "explicit attention, checkpointed": (lambda: Transformer(64, 4, 4, reentrant=False), (2, 64, 64)),
-    "SDPA": (lambda: Transformer(64, 4, 4, fused=True, dropout=0.0), (2, 64, 64)),
-    "SDPA, checkpointed": (lambda: Transformer(64, 4, 4, fused=True, dropout=0.0, reentrant=False), (2, 64, 64)),
-    "MLP, checkpointed": (lambda: _Checkpointed(mlp(128)), (64, 128)),
-}
-
-
-class _Checkpointed(nn.Module):
-    def __init__(self, inner):
-        super().__init__()
-        self.inner = inner
-
-    def forward(self, x):
-        return torch.utils.checkpoint.checkpoint(self.inner, x, use_reentrant=False)
-
-
 @pytest.mark.parametrize("name", FLOAT32)
 def test_peak_within_a_thousandth(name):
-    profile, recording = _compared(*FLOAT32[name])
+    profile, recording = compared(*FLOAT32[name])
     assert 0 <= profile.peak - ledger_peak(recording) <= profile.peak / 1000
 
 
