@@ -1,5 +1,6 @@
 """Layout: programs, their time budget, our own layout where there is none; never an exception, never nothing."""
 
+import shlex
 import stat
 import subprocess
 import sys
@@ -20,9 +21,11 @@ ARROWS = [Arrow(0, 2), Arrow(1, 2), Arrow(2, 3), Arrow(0, 3)]
 
 
 def script(tmp_path, body):
-    """A program that stands in for a layout program."""
+    """A program that stands in for a layout program. (Python's own path may hold a space, which `#!` cannot.)"""
     path = tmp_path / "program"
-    path.write_text(f"#!{sys.executable}\n{body}\n")
+    code = path.with_suffix(".py")
+    code.write_text(f"{body}\n")
+    path.write_text(f"#!/bin/sh\nexec {shlex.quote(sys.executable)} {shlex.quote(str(code))}\n")
     path.chmod(path.stat().st_mode | stat.S_IXUSR)
     return ((("dot", (str(path),)),), path)
 
@@ -75,7 +78,7 @@ def test_own_layout_of_a_cycle_and_of_nothing():
 
 def test_slow_program_is_killed(tmp_path, monkeypatch):
     programs, path = script(
-        tmp_path, "import time, os\nopen(__file__ + '.pid', 'w').write(str(os.getpid()))\ntime.sleep(60)"
+        tmp_path, "import time, os\nopen(__file__[:-3] + '.pid', 'w').write(str(os.getpid()))\ntime.sleep(60)"
     )
     monkeypatch.setattr(layout, "programs", lambda: programs)
     began = time.monotonic()
