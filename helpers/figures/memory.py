@@ -14,6 +14,7 @@ from helpers.data import Recording, Timeline, timeline
 
 from . import text
 from .bundle import Figure, figure_of
+from .memory_events import event_rows
 from .memory_parts import (
     Part,
     Phase,
@@ -29,6 +30,10 @@ from .memory_svg import draw
 
 #: Phases that the text twin lists one by one at each end; the rest is folded into a line.
 MOST_PHASES = 60
+#: Events up to which the text twin lists every one of them.
+MOST_EVENTS = 30
+#: How to have them all.
+FULL = "print(run.memory.text_full())"
 #: Rounds whose first events the twin names; of more, the first ones.
 MOST_ROUNDS = 12
 
@@ -51,7 +56,8 @@ def memory_figure(recording: Recording) -> MemoryFigure:
     title = f"Memory: peak {text.both(max(line.totals))}"
     alt = f"Live bytes by category over {text.plural(len(recording.events), 'event')}. {peak_sentence(recording, line)}"
     svg = draw(recording, line, runs, parts, inside_kernels(recording, line))
-    whole = partial(twin_of, recording, line, runs, parts, most=len(runs)) if len(runs) > MOST_PHASES else None
+    large = len(runs) > MOST_PHASES or len(recording.events) > MOST_EVENTS
+    whole = partial(twin_of, recording, line, runs, parts, every=True) if large else None
     return figure_of(title, twin, alt, svg, MemoryFigure, peak=max(line.totals), peak_moment=peak, whole=whole)
 
 
@@ -73,9 +79,11 @@ def rounds_sentence(recording: Recording) -> str:
 
 
 def twin_of(
-    recording: Recording, line: Timeline, runs: Sequence[Phase], parts: Sequence[Part], most: int = MOST_PHASES
+    recording: Recording, line: Timeline, runs: Sequence[Phase], parts: Sequence[Part], *, every: bool = False
 ) -> str:
+    """The twin. every: whether to list all phases and events, however many they are."""
     totals = line.totals
+    most = len(runs) if every else MOST_PHASES
     words = category_words(recording)
     lines = [
         f"Memory: {text.plural(len(recording.events), 'event')}; {text.exact(totals[0])} live before, "
@@ -97,7 +105,7 @@ def twin_of(
                 f"{p.first + 1}–{p.last + 1}" if p.first < p.last else f"{p.first + 1}",
                 p.name,
                 f"start {text.exact(p.start)}",
-                f"end {text.exact(p.end)}",
+                f"end {text.exact(p.end)}: {parts_words(p.end_parts, words)}",
                 f"peak {text.exact(p.peak)}: {parts_words(p.peak_parts, words)}",
             ]
             for p in shown
@@ -106,11 +114,16 @@ def twin_of(
         if len(runs) > most:
             left = runs[most // 2 : -(most // 2)]
             top = max(p.peak for p in left)
-            rows.insert(most // 2, f"  … {len(left):,} more phases, peak {text.exact(top)}; text_full() gives each")
+            rows.insert(most // 2, f"  … {len(left):,} more phases, peak {text.exact(top)}; {FULL} lists each")
         lines += rows
+    if every or 0 < len(recording.events) <= MOST_EVENTS:
+        lines += ["Events:", *text.aligned(event_rows(recording, line, words))] if recording.events else []
+    elif recording.events:
+        lines.append(f"Events: {len(recording.events):,}; {FULL} lists each.")
     if recording.events and recording.events[-1].kind == "error":
         event = recording.events[-1]
         where = text.moment(recording, event)
-        lines.append(f"Error{' ' + where if where else ''}: {' '.join(event.note.split())}")
+        message = " ".join(event.note.split())
+        lines.append(f"Error{' ' + where if where else ''}" + (f": {message}" if message else ""))
     lines += [f"Note: {note}" for note in recording.notes]
     return "\n".join(lines)

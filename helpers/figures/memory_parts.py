@@ -9,6 +9,7 @@ from helpers.data import CATEGORIES, MemoryEvent, Recording, Timeline, live_stor
 from helpers.data.model import PARAMETERS
 
 from . import text
+from .memory_events import as_gradient
 
 #: Storages of the peak that are named.
 BIGGEST = 8
@@ -16,7 +17,7 @@ BIGGEST = 8
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """A run of events of one phase, and the bytes by category at its peak."""
+    """A run of events of one phase, and the bytes by category at its peak and at its end."""
 
     name: str
     first: int
@@ -25,6 +26,7 @@ class Phase:
     end: int  # bytes after its last
     peak: int
     peak_parts: tuple[int, ...]
+    end_parts: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +68,8 @@ def phase_rows(recording: Recording, line: Timeline) -> list[Phase]:
         top = max(span, key=lambda i: (totals[i], -i))
         if totals[first] > totals[top]:
             top = first
-        out.append(Phase(name, first, last, totals[first], totals[last + 1], totals[top], line.rows[top]))
+        ends = line.rows[last + 1]
+        out.append(Phase(name, first, last, totals[first], totals[last + 1], totals[top], line.rows[top], ends))
     return out
 
 
@@ -102,13 +105,14 @@ def biggest(recording: Recording, moment: int) -> list[Part]:
     """The largest storages live after event `moment`, each with its names or the operation that made it."""
     live = live_storages(recording, moment)
     found = sorted(live.items(), key=lambda item: (-item[1][0], item[0]))[:BIGGEST]
-    return [Part(what_is(recording, s), nbytes, category) for s, (nbytes, category) in found if nbytes]
+    return [Part(what_is(recording, s, moment), nbytes, category) for s, (nbytes, category) in found if nbytes]
 
 
-def what_is(recording: Recording, s: int) -> str:
+def what_is(recording: Recording, s: int, moment: int) -> str:
     storage = recording.storages[s]
     shape = f"{text.shape(storage.shape)} {storage.dtype}" if storage.dtype else ""
-    parts = (text.names(storage.names), shape, text.made(recording, storage))
+    gradient = as_gradient(recording, s, moment) if not storage.names else ""
+    parts = (text.names(storage.names), gradient, shape, text.made(recording, storage))
     return ", ".join(part for part in parts if part) or "unnamed"
 
 
@@ -154,6 +158,6 @@ def event_words(event: MemoryEvent) -> str:
         "leave": "a backward pass ended",
         "step": f"an optimizer's step began{': ' + event.note if event.note else ''}",
         "stepped": "an optimizer's step ended",
-        "error": f"an error: {' '.join(event.note.split())}",
+        "error": ": ".join(filter(None, ("an error", " ".join(event.note.split())))),
     }
     return words[event.kind]

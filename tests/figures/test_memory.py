@@ -10,6 +10,7 @@ from helpers.figures import memory_figure, overview_figure
 from helpers.figures.memory_svg import columns_of, inside_columns, tick_words, ticks
 from tests.figures.recordings import SAMPLES, Tape, chain, training
 from tests.figures.sound import check_sound, texts
+from tests.figures.twins import check_memory
 
 
 def test_peak():
@@ -175,3 +176,50 @@ def test_leaves_are_called_leaves(parameter, leaf, words):
     figure = memory_figure(t.done())
     assert f"at the peak: {words}, other" in figure.text
     assert words[: words.rindex(" ", 0, -3)] in texts(figure.svg)
+
+
+def test_small_recordings_list_every_event():
+    """When the seed gradient goes, and when a gradient becomes a leaf's .grad, can be read in words."""
+    figure = memory_figure(SAMPLES["product"]())
+    assert "  3  backward  the backward pass begins on line 4; total 76 B\n" in figure.text
+    assert "MulBackward0 lets go of what it kept, for line 3; released x, y; " in figure.text
+    assert "a gradient arrives at x; allocated 24 B (2×3 float32); becomes x.grad: 24 B (2×3 float32); " in figure.text
+    assert figure.text_full() == figure.text
+
+
+def test_large_recordings_say_how_to_have_the_events():
+    figure = memory_figure(training())
+    assert "Events: 95; print(run.memory.text_full()) lists each." in figure.text
+    assert "\nEvents:\n" in figure.text_full()
+
+
+def test_phases_tell_what_is_there_at_their_end():
+    figure = memory_figure(SAMPLES["product"]())
+    assert "end 124 B: leaves" not in figure.text  # the samples call their leaves inputs
+    assert re.search(r"end 124 B: gradients 48 B, inputs 48 B, other 28 B  peak", figure.text)
+
+
+def test_gradients_have_a_name_at_the_peak():
+    t = Tape("")
+    x = t.tensor("x", (4,), grad=True)
+    y = t.op("SinBackward0", [x], (4,), saved=[("self", x)], line=1)
+    t.backward(y, line=2)
+    assert "16 B  gradients  x.grad, 4 float32" in memory_figure(t.done()).text
+
+
+def test_events_that_are_wrong_are_noticed():
+    recording = SAMPLES["product"]()
+    twin = memory_figure(recording).text_full()
+    check_memory(recording, twin)
+    for old, new in [
+        ("becomes x.grad", "becomes y.grad"),
+        ("released x, y", "released x"),
+        ("(z)", "(y)"),
+        ("; total 100 B", "; total 101 B"),
+        ("; keeps x, y", ""),
+        ("SumBackward0 has run", "MulBackward0 has run"),
+        ("end 124 B: gradients 48 B", "end 124 B: gradients 47 B"),
+    ]:
+        assert old in twin, old
+        with pytest.raises((AssertionError, KeyError)):
+            check_memory(recording, twin.replace(old, new))

@@ -412,11 +412,14 @@ def check_memory(recording: data.Recording, twin: str) -> None:
     for text in lines[begin:]:
         if not text.startswith("  "):
             break
-        span, name_, start, end, top = fields(text)
+        span, name_, start, ends, top = fields(text)
+        end, _, left = ends.partition(": ")
         first, _, last = span.partition("–")
         size, _, split = top.removeprefix("peak ").partition(": ")
         rows.append((name_, int(first) - 1, int(last or first) - 1, nbytes(start[6:]), nbytes(end[4:]), nbytes(size)))
         assert sum(categories(split).values()) == nbytes(size)
+        after = line.rows[rows[-1][2] + 1]
+        assert {k: v for k, v in zip(line.categories, after, strict=True) if v} == categories(left)
         assert any(
             {k: v for k, v in zip(line.categories, row, strict=True) if v} == categories(split)
             for row in line.rows[rows[-1][1] : rows[-1][2] + 2]
@@ -425,3 +428,91 @@ def check_memory(recording: data.Recording, twin: str) -> None:
         (name_, a, b, totals[a], totals[b + 1], max(totals[a : b + 2])) for name_, a, b in data.phases(recording)
     ]
     assert rows == expected
+    if recording.events:
+        begin = lines.index("Events:") + 1
+        check_events(recording, lines[begin : begin + len(recording.events)])
+        assert not any(x.startswith("  ") for x in lines[begin + len(recording.events) :])
+
+
+RAN = {
+    "op": " ran", "free": "no longer referred to", "enter": "the backward pass begins", "run": " has run",
+    "accumulate": "a gradient arrives", "release": " lets go of what it kept", "leave": "the backward pass ends",
+    "step": "the optimizer's step begins", "stepped": "the optimizer's step ends", "error": "an error",
+}  # fmt: skip
+SEED = "the seed gradient 1"
+EVENT_DETAIL = re.compile(
+    "allocated|resized|keeps|released|freed|added into|the sum becomes|becomes|now (?=kept)|now counted as"
+)
+
+
+def check_events(recording: data.Recording, lines: list[str]) -> None:
+    """Every event that a twin lists: number, phase, what ran and where, each storage with its bytes, the total."""
+    totals = data.timeline(recording).totals
+    for event, line in zip(recording.events, lines, strict=True):
+        index, phase, words = fields(line)
+        assert (number(index) - 1, phase) == (event.index, event.phase)
+        what, *details = parts(words, "; ")
+        assert RAN[event.kind] in what
+        if event.kind in ("op", "run", "release") and event.op:
+            op = event.op.split(".")[1] if event.op.startswith("aten.") else event.op
+            assert what.startswith((f"{op} ", json.dumps(op, ensure_ascii=False))), what
+        at = where(recording, event.place)
+        assert event.kind == "accumulate" or (what.endswith(f" {at}") if at else " line " not in what), what
+        assert nbytes(details.pop().removeprefix("total ")) == totals[event.index + 1]
+        found: dict[str, list[str]] = {}
+        for detail in details:
+            key = EVENT_DETAIL.match(detail)[0]
+            found.setdefault(key.strip(), []).append(detail[len(key) :].strip())
+        for key, ids in (("allocated", event.allocated), ("freed", event.freed)):
+            check_storages(recording, event, ids, found.pop(key, []))
+        assert len(found.pop("resized", [])) == len(event.resized)
+        for key, ids in (("keeps", event.kept), ("released", event.released)):
+            saved = [recording.saved[k] for k in ids if not recording.saved[k].scalar]
+            expected = [s.names or f"({formal(s)})" for s in saved]
+            said = [x if x.startswith("(") else names(x) for text in found.pop(key, []) for x in parts(text, ", ")]
+            assert said == expected
+        grads: tuple[int, ...] = ()
+        if event.accumulated is not None:
+            grads = event.accumulated.storages
+            first, in_place = event.accumulated.first, event.accumulated.in_place
+            key = "added into" if in_place else "becomes" if first else "the sum becomes"
+            into, _, left = found.pop(key)[0].partition(": ")
+            leaf = recording.nodes[event.accumulated.node].leaf
+            if into.endswith(".grad"):
+                assert (into.removesuffix(".grad"),) == leaf.names
+            else:
+                assert names(into.removeprefix("the .grad of ").replace("an unnamed leaf", "unnamed")) == leaf.names
+            check_storages(recording, event, grads, [left])
+        moved = [(s, c) for s, c in event.moved if not (c == "gradients" and s in grads)]
+        said = [*found.pop("now", []), *found.pop("now counted as", [])]
+        assert not found
+        assert len(said) == len(moved)
+        kept = [m for m in moved if m[1] == "kept for backward"]
+        for (s, category), text in zip([*kept, *(m for m in moved if m not in kept)], said, strict=True):
+            word, _, left = text.partition(": ")
+            assert PARAMETERS.get(word, word) == category
+            check_storages(recording, event, [s], [left])
+
+
+def check_storages(recording: data.Recording, event: data.MemoryEvent, ids, said: list[str]) -> None:
+    """ "8 B (z), 4 B (scalar float32 of event 2)": each storage's bytes, and its names or where it came from."""
+    found = said[0] if said else ""
+    for k, s in enumerate(ids):
+        storage = recording.storages[s]
+        head = f"{', ' if k else ''}{storage.nbytes:,} B ("
+        assert found.startswith(head), (found, head)
+        inside, found = parts(found[len(head) :], ")")[0], ")".join(parts(found[len(head) :], ")")[1:])
+        while inside.count("(") > inside.count(")") and found and '"' not in inside:
+            more, *rest = parts(found, ")")
+            inside, found = f"{inside}){more}", ")".join(rest)
+        if storage.names:
+            assert names(inside) == storage.names
+            continue
+        form, _, born = inside.partition(" of event ")
+        assert (number(born) - 1 if born else event.index) == storage.born or (storage.born < 0 and not born)
+        if form == SEED:
+            assert recording.events[storage.born].node is None and storage.op.startswith("aten.ones_like")
+            assert recording.events[storage.born + 1].kind == "enter"
+        elif form != "unnamed":
+            assert tensor(form)[:2] == (storage.shape, storage.dtype)
+    assert not found
