@@ -13,6 +13,7 @@ from .data.model import PARAMETERS
 from .record import Recorder, RecordError
 from .record.interrupts import free, held
 from .record.places import is_library
+from .record.recorder import GONE
 
 if TYPE_CHECKING:
     from .figures import Figure
@@ -119,7 +120,8 @@ class Run:
     def __repr__(self) -> str:
         if self._recording is None:
             return "<Run, not over yet>"
-        return f"<Run of {len(self._recording.events)} events, {len(self._recording.graphs)} graphs>"
+        counts = {"event": len(self._recording.events), "graph": len(self._recording.graphs)}
+        return f"<Run of {', '.join(f'{n} {what}' + 's' * (n != 1) for what, n in counts.items())}>"
 
     def save(self, path: str | PathLike[str]) -> Path:
         """Write the run to a file; the name's end chooses the form.
@@ -221,6 +223,8 @@ def _check_step(step: Any) -> None:
 
 def no_graph(recording: Recording) -> str:
     """Why a recording has no graph, as a sentence: what came from where, and what to do."""
+    if GONE in recording.notes:
+        return GONE
     ops = [e for e in recording.events if e.kind == "op"]
     made = [s for e in ops for i in e.allocated for s in (recording.storages[i],) if s.names]
     given = [s for s in recording.storages if s.born < 0 and s.names]

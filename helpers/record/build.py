@@ -45,26 +45,28 @@ class StorageNote:
         self.fixed = None  # a category that holds for its whole life
         self.initial = OTHER if born else INPUTS
         self.made_between = made_between  # outside any forward, from nothing that needs a gradient: data, maybe
-        self.names = ()  # (is a parameter's, name, offset, shape)
+        self.names = ()  # (is a parameter's, name, geometry)
         self.saved = ()  # SavedNotes that hold it now
         self.id = -1
 
-    def call(self, name, offset, shape, *, parameter=False):
+    def call(self, name, geometry, *, parameter=False):
         """Note a name that a tensor over this storage has."""
-        key = (parameter, name, offset, shape)
+        key = (parameter, name, geometry)
         if key not in self.names:
             self.names += (key,)
 
-    def names_of(self, offset, shape, turned=False):
-        """Names of the tensor at `offset` with `shape`; else what it is a part of. Parameters' names come first."""
+    def names_of(self, geometry):
+        """Names of the tensor with this geometry; else what it is a part of. Parameters' names come first."""
+        offset, shape, strides = geometry
         known = [n for n in self.names if n[0]] or self.names
-        exact = [n[1] for n in known if n[2:] == (offset, shape)]
+        exact = [n[1] for n in known if n[2] == geometry]
         if exact:
             return tuple(exact)
-        transposed = [f"{n[1]}.t()" for n in known if turned and len(shape) == 2 and n[2:] == (offset, shape[::-1])]
+        turned = (offset, shape[::-1], strides[::-1])
+        transposed = [f"{n[1]}.t()" for n in known if len(shape) == 2 and n[2] == turned]
         if transposed:
             return tuple(transposed)
-        whole = [n[1] for n in known if n[2] == offset and math.prod(n[3]) == math.prod(shape)]
+        whole = [n[1] for n in known if n[2][0] == offset and math.prod(n[2][1]) == math.prod(shape)]
         return tuple(f"{n} reshaped" for n in whole) or tuple(f"part of {n[1]}" for n in known[:1])
 
     def all_names(self):
@@ -74,24 +76,24 @@ class StorageNote:
 
 class SavedNote:
     __slots__ = (
-        "again argument changed device dtype id kept nbytes never node offset output packed position released scalar "
-        "shape storages turned"
+        "again argument changed device dtype geometry id kept nbytes never node output packed position released scalar "
+        "shape storages"
     ).split()
 
     def __init__(self, id, node, argument, position):
         self.id, self.node, self.argument, self.position = id, node, argument, position
-        self.shape, self.dtype, self.device, self.nbytes, self.offset = (), "", "", 0, 0
+        self.shape, self.dtype, self.device, self.nbytes, self.geometry = (), "", "", 0, (0, (), ())
         self.again = False  # computed a second time, during backward (checkpoint)
         self.storages = ()
-        self.output = self.never = self.turned = False
+        self.output = self.never = False
         self.kept = self.released = self.changed = None
         self.packed = self.scalar = ""
 
 
 class NodeNote:
     __slots__ = (
-        "depth edges event id kind leaf leaf_offset leaf_parameter leaf_storages module name names note outputs place "
-        "saved scalars sequence tensor"
+        "depth edges event id kind leaf leaf_geometry leaf_parameter leaf_storages module name names note outputs "
+        "place saved scalars sequence tensor"
     ).split()
 
     def __init__(self, id, name, sequence):
@@ -100,7 +102,7 @@ class NodeNote:
         self.depth = 0
         self.edges = self.outputs = self.saved = self.scalars = self.names = ()
         self.event = self.place = self.leaf = self.tensor = None
-        self.leaf_storages, self.leaf_offset, self.leaf_parameter = (), 0, False
+        self.leaf_storages, self.leaf_geometry, self.leaf_parameter = (), None, False
         self.module = self.note = ""
 
 
@@ -140,7 +142,7 @@ def spell_out(events, storages, nodes, roots) -> None:
         return f"{shown[name.root]}.{name.path}" if name.path else shown[name.root]
 
     for storage in storages:
-        storage.names = tuple((parameter, text(name), *where) for parameter, name, *where in storage.names)
+        storage.names = tuple((parameter, text(name), geometry) for parameter, name, geometry in storage.names)
     for note in (*events, *nodes):
         note.module = text(note.module)
 
@@ -314,7 +316,7 @@ def _saved(note: SavedNote) -> SavedTensor:
         state = "changed in place" if note.changed is not None else "live"
     names: tuple[str, ...] = ()
     if note.storages:
-        names = note.storages[0].names_of(note.offset, note.shape, note.turned)
+        names = note.storages[0].names_of(note.geometry)
     return SavedTensor(
         id=note.id,
         node=note.node.id,
@@ -340,7 +342,7 @@ def _leaf(note: NodeNote) -> model.Leaf:
     shape, dtype, device, nbytes = note.leaf
     names: tuple[str, ...] = ()
     if note.leaf_storages:
-        names = note.leaf_storages[0].names_of(note.leaf_offset, shape)
+        names = note.leaf_storages[0].names_of(note.leaf_geometry)
     return model.Leaf(
         names=names,
         shape=shape,

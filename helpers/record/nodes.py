@@ -15,7 +15,7 @@ import torch
 from . import private
 from .build import NodeNote, SavedNote, text_of
 from .interrupts import held
-from .tensors import PLAIN, name_of, nbytes_of, offset_of, shape_of
+from .tensors import geometry, name_of, nbytes_of, shape_of
 
 _KEY = "gradients-and-intermediates"
 _BRAKE = "gradients-and-intermediates brake"
@@ -60,6 +60,7 @@ class Nodes:
         self.notes: list[NodeNote] = []
         self.saved: list[SavedNote] = []
         self.watches: dict[int, MarkerWatch] = {}
+        self.again: list[SavedNote] = []  # what this pass computes a second time (checkpoint)
 
     def known(self, function: Any) -> int | None:
         """Id of a node met before, else None."""
@@ -134,7 +135,7 @@ class Nodes:
             note.leaf = (shape_of(variable), name_of(variable.dtype), name_of(variable.device), nbytes_of(variable))
             note.leaf_storages = recorder.leaf(variable)
             note.tensor = weakref.ref(variable)
-            note.leaf_offset = offset_of(variable)
+            note.leaf_geometry = geometry(variable)
             note.leaf_parameter = isinstance(variable, torch.nn.Parameter)
             note.outputs = (note.leaf[:3],)
             return
@@ -153,7 +154,8 @@ class Nodes:
                 value = getattr(function, attribute)
             except (RuntimeError, AttributeError, NotImplementedError):
                 continue
-            note.scalars += ((argument, value if type(value) in _SIMPLE else text_of(value)),)
+            plain = type(value) in _SIMPLE or type(value) in (tuple, list) and all(type(v) in _SIMPLE for v in value)
+            note.scalars += ((argument, value if plain else text_of(value)),)  # plain values become text at the end
 
     def _read_slot(self, function: Any, note: NodeNote, argument: str, attribute: str, event: Any) -> None:
         try:
@@ -218,9 +220,7 @@ class Nodes:
 
     def _hold(self, saved: SavedNote, tensor: torch.Tensor, event: Any) -> None:
         saved.shape, saved.dtype = shape_of(tensor), name_of(tensor.dtype)
-        saved.device, saved.nbytes, saved.offset = name_of(tensor.device), nbytes_of(tensor), offset_of(tensor)
-        if len(saved.shape) == 2 and type(tensor) in PLAIN and tensor.layout is torch.strided:
-            saved.turned = not tensor.is_contiguous()
+        saved.device, saved.nbytes, saved.geometry = name_of(tensor.device), nbytes_of(tensor), geometry(tensor)
         storages = self.recorder.see_all(tensor)
         if event is not None and saved.node.kind == "operation" and any(s.born is event for s in storages):
             saved.output = True  # its operation made it: the indices of max, the output of attention
@@ -233,6 +233,8 @@ class Nodes:
             self._hold(saved, tensors[0], event)
             saved.packed = "a tensor that a hook put in its place"
             saved.again = event is not None and event.phase == "backward"
+            if saved.again:
+                self.again.append(saved)
         else:
             kind = type(packed)
             checkpoint = "checkpoint" in kind.__module__
@@ -256,12 +258,22 @@ class Nodes:
                 continue
             if saved.again and event.kind == "free":
                 continue  # the graph that computed it again is dropped at once; it stays until its node has used it
-            saved.released = event
-            for storage in saved.storages:
-                storage.saved = tuple(s for s in storage.saved if s is not saved)
-            event.released += (saved,)
+            self._let_go(saved, event)
             any_released = True
         return any_released
+
+    def _let_go(self, saved: SavedNote, event: Any) -> None:
+        saved.released = event
+        for storage in saved.storages:
+            storage.saved = tuple(s for s in storage.saved if s is not saved)
+        event.released += (saved,)
+
+    def release_again(self, event: Any) -> None:
+        """At the end of a pass: what it computed again over memory that lives on (weights) is kept no more."""
+        for saved in self.again:
+            if saved.released is None:
+                self._let_go(saved, event)
+        self.again.clear()
 
     def walk(self, roots: Iterable[Any]) -> list[tuple[Any, int]]:
         """Every node from the roots inwards, once, with its id."""

@@ -24,7 +24,7 @@ from .interrupts import Interrupts, held
 from .kernels import Kernels
 from .nodes import Nodes
 from .places import Places
-from .tensors import PLAIN, name_of, offset_of, shape_of, storages_of
+from .tensors import PLAIN, geometry, name_of, shape_of, storages_of
 
 Tensor = torch.Tensor
 aten = torch.ops.aten
@@ -45,6 +45,13 @@ _QUESTIONS = {
     *(f"aten.is_{what}" for what in ("contiguous", "non_overlapping_and_dense", "strides_like_format")),
     *(f"prim.{what}" for what in ("device", "layout")),
 }
+
+#: Why there is no graph although there was one.
+GONE = (
+    "Operations that need a gradient ran, but nothing that they made was alive at the end, and their graph went with "
+    "it. Keep the result: in a variable inside the block, or as the value that the function returns. Or call backward "
+    "there."
+)
 
 _active: Recorder | None = None
 _lock = threading.Lock()
@@ -246,12 +253,14 @@ class Recorder:
                     place = self.nodes.notes[event.node].place
                     event.place = event.place if place is None else place
             self.events.append(event)
-        elif self.places.boundary is not None and self.places.include_boundary:
+        if self.places.boundary is not None and self.places.include_boundary:
             self._read_names(self.places.boundary)
         self._read_globals()
         roots = self._living()
-        if not self.graphs and self.graph_wanted and error is None:
+        if not self.graphs and self.graph_wanted:
             self._capture_end(result)
+            if not self.graphs and self.made:
+                self.notes.append(GONE)
         self.nodes.unmark(roots)
         if self.nodes.watches:  # nodes whose tensors we did not know; look at every tensor there is
             self.nodes.unmark(t.grad_fn for t in _all_tensors() if t.grad_fn is not None)
@@ -343,9 +352,9 @@ class Recorder:
         self.storages.append(note)
         if event is not None:
             event.allocated += (note,)
-        for name, (reference, offset, shape) in self.given.items():
+        for name, (reference, where) in self.given.items():
             if reference() is storage:
-                note.call(name, offset, shape, parameter=True)
+                note.call(name, where, parameter=True)
         return note
 
     @held
@@ -416,7 +425,7 @@ class Recorder:
             if isinstance(tensor, torch.nn.Parameter) or note.born is None or not note.saved:
                 note.fixed = PARAMETERS
             if name is not None:
-                note.call(name, offset_of(tensor), shape_of(tensor), parameter=True)
+                note.call(name, geometry(tensor), parameter=True)
         known = self._leaves.get(id(tensor))
         if known is None or known[0]() is not tensor:
             gradient = tensor.grad
@@ -449,7 +458,7 @@ class Recorder:
                 kind = type(tensor).__name__
                 raise RecordError(f"names[{name!r}] is a {kind}; names take tensors, as state_dict() gives.")
             for storage in storages_of(tensor)[:1]:
-                given[name] = (weakref.ref(storage), offset_of(tensor), shape_of(tensor))
+                given[name] = (weakref.ref(storage), geometry(tensor))
         self.given = given
 
     def _read_names(self, frame: FrameType) -> None:
@@ -468,7 +477,7 @@ class Recorder:
             for storage in storages_of(tensor):
                 note = self.live.get(private.storage_key(storage))
                 if note is not None:
-                    note.call(name, offset_of(tensor), shape_of(tensor))
+                    note.call(name, geometry(tensor))
             stale = tensor._is_view() and tensor._version > 0  # its grad_fn might be made anew by asking
             if tensor.requires_grad and not tensor.is_leaf and not stale:
                 function = tensor.grad_fn
@@ -530,14 +539,14 @@ class Recorder:
             else:
                 for note in self.see_all(parameter):
                     note.fixed = PARAMETERS
-                    note.call(Rooted(root, path), offset_of(parameter), shape_of(parameter), parameter=True)
+                    note.call(Rooted(root, path), geometry(parameter), parameter=True)
         for path, buffer in module.named_buffers(remove_duplicate=False):
             if torch.nn.parameter.is_lazy(buffer):
                 lazy = True
                 continue
             for note in self.see_all(buffer):
                 note.fixed = note.fixed or BUFFERS
-                note.call(Rooted(root, path), offset_of(buffer), shape_of(buffer), parameter=True)
+                note.call(Rooted(root, path), geometry(buffer), parameter=True)
         if lazy:
             self._lazy.append((weakref.ref(module), root))
 
@@ -870,6 +879,8 @@ class Recorder:
         self.events.append(event)
         graph.pruned = [id for id in graph.nodes if id not in graph.ran]
         self._pop(graph)
+        if not self._passes:
+            self.nodes.release_again(event)
         self._check_gradients(event)
         if not self._passes:
             _, outer = self.places.here(5)

@@ -7,6 +7,9 @@ from typing import Any
 
 import torch
 
+#: Offset, shape, strides.
+Geometry = tuple[int, tuple[int, ...], tuple[int, ...]]
+
 PLAIN = (torch.Tensor, torch.nn.Parameter)
 
 
@@ -57,11 +60,12 @@ def nbytes_of(tensor: torch.Tensor) -> int:
     return sum(s.nbytes() for s in storages_of(tensor))
 
 
-def offset_of(tensor: torch.Tensor) -> int:
+def geometry(tensor: torch.Tensor) -> Geometry:
+    """Which part of its storage a tensor is, and in which order: offset, shape, strides."""
     try:
-        return tensor.storage_offset()
-    except (NotImplementedError, RuntimeError):
-        return 0
+        return tensor.storage_offset(), shape_of(tensor), tuple(tensor.stride())
+    except (NotImplementedError, RuntimeError):  # sparse and nested tensors have no strides
+        return 0, shape_of(tensor), ()
 
 
 @cache

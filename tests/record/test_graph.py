@@ -9,7 +9,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from helpers import record
-from helpers.data import kept_at, kept_bytes, phases, state_at
+from helpers.data import kept_at, kept_bytes, phases, state_at, timeline
 
 from .looking import events, kept, leaves, line, node, nodes, of_recording, of_torch, saved, targets
 
@@ -577,3 +577,85 @@ def test_graphs_from_before_are_left_out():
     assert [n.name for n in run.recording.nodes] == ["SinBackward0", "AccumulateGrad"]
     assert earlier.shape == later.shape
     gc.collect()
+
+
+def test_what_ran_before_an_error_has_its_graph():
+    x = torch.ones(4, requires_grad=True)
+    with pytest.raises(ZeroDivisionError), record() as run:
+        y = x.exp()
+        raise ZeroDivisionError
+    (graph,) = run.recording.graphs
+    assert graph.trigger == "end" and [r.node for r in graph.roots] == [nodes(run.recording, "ExpBackward0")[0].id]
+    assert nodes(run.recording, "ExpBackward0")[0].names == ("y",) and y.shape == (4,)
+
+
+def test_a_leaf_as_the_root_of_backward():
+    w = torch.ones(3, requires_grad=True)
+    with record() as run:
+        w.backward(torch.ones(3))
+    (graph,) = run.recording.graphs
+    (accumulated,) = events(run.recording, "accumulate")
+    assert [r.node for r in graph.roots] == [accumulated.node] == list(graph.nodes) and not graph.pruned
+    assert accumulated.accumulated.first
+
+
+def test_a_gradient_edge_as_the_root_of_backward():
+    w = torch.ones(3, requires_grad=True)
+    y = (w * w).sum()
+    with record() as run:
+        torch.autograd.backward([torch.autograd.graph.get_gradient_edge(y)], [torch.ones(())])
+    assert [n.name for n in run.recording.nodes] == ["SumBackward0", "MulBackward0", "AccumulateGrad"]
+
+
+# ---------------------------------------------------------------- names of parts, of transposes, of recomputed tensors
+
+
+def test_parts_of_a_model_called_in_a_loop_have_the_models_paths():
+    model, x = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4)), torch.ones(2, 4)
+    with record() as run:
+        h = x
+        for layer in model:
+            h = layer(h)
+    assert sorted(leaves(run.recording)) == [("0.bias",), ("0.weight",), ("1.bias",), ("1.weight",)]
+    assert [n.module for n in nodes(run.recording, "AddmmBackward0")] == ["0", "1"] and h.shape == (2, 4)
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(4, 6), (5, 5), (8, 1)])
+def test_a_transposed_weight_is_named_so(rows, columns):
+    """Square weights and columns too, where the shape alone does not tell."""
+    weight = torch.ones(rows, columns, requires_grad=True)
+    x = torch.ones(2, columns, requires_grad=True)
+    with record() as run:
+        x @ weight.t() + 1
+        turned = (x @ weight.t()).sum()
+        turned.backward()
+    assert {s.names for s in run.recording.saved if s.argument == "mat2" and s.kept is not None} == {("weight.t()",)}
+
+
+def test_a_reshaped_tensor_is_named_so():
+    x = torch.ones(8, 1, requires_grad=True)
+    with record() as run:
+        y = x.reshape(1, 8).exp().log()
+        z = x.reshape(1, 8) ** 3
+    assert {s.names for s in run.recording.saved if s.node == nodes(run.recording, "PowBackward0")[0].id} == {
+        ("x reshaped",)
+    }
+    assert y.shape == z.shape
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_what_checkpoint_computes_again_is_kept_until_it_was_used(reentrant):
+    block = nn.Sequential(nn.Linear(32, 64), nn.Tanh(), nn.Linear(64, 32), nn.Tanh())
+    x = torch.ones(16, 32, requires_grad=True)
+    with record() as run:
+        checkpoint(block, x, use_reentrant=reentrant).sum().backward()
+    line_ = timeline(run.recording)
+    inside = [line_.at(e.index)["kept for backward"] for e in run.recording.events if e.phase == "backward"]
+    first, second, random_state = 16 * 64 * 4, 16 * 32 * 4, torch.get_rng_state().nbytes
+    if reentrant:
+        assert max(inside) == first + second + random_state
+    else:
+        # Torch breaks off while it saves the last result that it needs: that node is never made, and nothing shows it.
+        assert max(inside) == first
+        assert inside[-1] == 0
+    assert all(s.released is not None for s in run.recording.saved if s.storages and "attribute" not in s.argument)

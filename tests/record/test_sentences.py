@@ -385,3 +385,12 @@ def test_truncated_files(run):
     for cut in range(0, len(text) - 1, len(text) // 50):
         with pytest.raises(RecordingFormatError):
             loads(text[:cut])
+
+
+def test_graph_asked_for_where_the_result_was_dropped():
+    x = torch.ones(3, requires_grad=True)
+    with record() as run:
+        x * 2
+    with pytest.raises(RecordError, match="Operations that need a gradient ran, but .* Keep the result"):
+        run.graph  # noqa: B018
+    assert run.memory.peak == 24
