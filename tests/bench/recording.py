@@ -1,7 +1,7 @@
 """What recording a training step costs, and how exact it is: `python -m tests.bench.recording`.
 
-Times are CPU time of this process; plain and watched steps take turns, and of each the one least disturbed by other
-work on the machine counts.
+Times are CPU time of this process, on one thread (with more, those that wait for work spin, and that would count as
+well). Plain and watched steps take turns, and of each the one least disturbed by other work on the machine counts.
 """
 
 import gc
@@ -114,7 +114,8 @@ def exactness() -> None:
 
 def main() -> None:
     warnings.simplefilter("ignore")
-    print(f"torch {torch.__version__}, Python {sys.version.split()[0]}, {torch.get_num_threads()} threads")
+    torch.set_num_threads(1)
+    print(f"torch {torch.__version__}, Python {sys.version.split()[0]}, one thread")
     print(f"{os.cpu_count()} CPUs, load {os.getloadavg()[0]:.1f}" if hasattr(os, "getloadavg") else "")
     overhead("12 layers, h=64, B=1, S=16", Training(12, 64, 1, 16), turns=25, track=True)
     overhead("12 layers, h=256, B=4, S=256", Training(12, 256, 4, 256), turns=7, track=False)
