@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from helpers.data import Recording, TensorInfo, kept_moment, live_storages
 
-from . import ledger, text
+from . import ledger, text, view
 from .bundle import INSET, MONO, Figure, escape, paragraph, prose
 from .ledger import Row
 from .palette import FRAME, GROUND, INK, SOFT
@@ -70,7 +70,7 @@ def kept_figure(recording: Recording, moment: int | None = None) -> KeptFigure:
     rows = tuple(row for row in ledger.rows(recording, moment, order) if row.held)
     total = ledger.total(rows)
     freed = freed_results(recording, moment)
-    heading = ledger.heading(list(rows))
+    heading = ledger.heading(list(rows), moment_words(recording, moment))
     folds = folded(rows) if len(rows) > MOST_ROWS else ()
     notes = [f"Note: {note}" for note in recording.notes]
     after = [not_kept(freed)] if freed else []
@@ -80,7 +80,7 @@ def kept_figure(recording: Recording, moment: int | None = None) -> KeptFigure:
         return "\n".join([heading, *row_lines(recording, rows), *every, *notes])
 
     if folds:
-        lead = f"{len(rows):,} rows, folded by operation; text_full() gives each."
+        lead = f"{len(rows):,} rows, folded by operation; print(run.kept.text_full()) gives each."
         twin = "\n".join([heading, lead, *fold_lines(folds), *after, *notes])
     else:
         lead, twin = "", "\n".join([heading, *row_lines(recording, rows), *after, *notes])
@@ -103,6 +103,20 @@ def kept_figure(recording: Recording, moment: int | None = None) -> KeptFigure:
         all_rows=rows,
         whole=whole if folds else None,
     )
+
+
+def moment_words(recording: Recording, moment: int) -> str:
+    """ "as backward() begins on line 4": of which moment a ledger is; "" where no other could be meant."""
+    ran = [graph for graph in recording.graphs if graph.event is not None]
+    failed = bool(recording.events) and recording.events[-1].kind == "error"
+    if moment == kept_moment(recording) and len(ran) < 2 and not (failed and ran):
+        return ""
+    for graph in ran:
+        if graph.event == moment:
+            return view.begins_words(recording, graph)
+    if moment >= len(recording.events) - 1:
+        return "at the end"
+    return f"after event {moment + 1:,} of {len(recording.events):,}"
 
 
 def freed_results(recording: Recording, moment: int) -> list[Freed]:
@@ -250,7 +264,7 @@ def row_table(recording: Recording, rows: tuple[Row, ...], total: int) -> str:
         ("shape and dtype", False),
         ("bytes", True),
         ("why", False),
-        ("made on", False),
+        ("kept on", False),
     ]
     out = []
     for row in rows:

@@ -138,21 +138,39 @@ def counted_tensors(found: Iterable[Row]) -> int:
     return sum(row.counts for row in found)
 
 
-def heading(found: list[Row]) -> str:
-    """ "Kept for backward: 2 tensors, 10,240 bytes (parameters not counted)", or with what is alive anyway."""
+def heading(found: list[Row], moment: str = "") -> str:
+    """ "Kept for backward: 2 tensors, 10,240 bytes", and what is alive anyway. moment: when, if that must be said."""
     n, nbytes = counted_tensors(found), total(found)
     alive = {
         kind: [row for row in found if row.alive == kind and row.first is None]
         for kind in ("parameter", "leaf", "buffer")
     }
     alive = {kind: mine for kind, mine in alive.items() if mine}
-    packed = sum(row.state == "packed" for row in found)
-    if not n and not packed:
-        return "Kept for backward: " + (only_alive(alive) if alive else "nothing, 0 bytes")
-    words = f"Kept for backward: {text.plural(n, 'tensor')}, {text.plural(nbytes, 'byte')}"
-    parts = [f"{many(kind, len(mine))} ({text.exact(held_bytes(mine))})" for kind, mine in alive.items()]
-    words += f"; not counted, since alive anyway: {', '.join(parts)}" if parts else " (parameters not counted)"
-    return words + (f"; {text.plural(packed, 'tensor')} packed by a hook" if packed else "")
+    notes = packed_words(found)
+    words = "Kept for backward" + (f", {moment}" if moment else "") + ": "
+    if not n and not notes:
+        return words + (only_alive(alive) if alive else "nothing, 0 bytes")
+    if n:
+        words += f"{text.plural(n, 'tensor')}, {text.plural(nbytes, 'byte')}"
+    else:
+        words += f"{notes}, 0 bytes now"
+    if parts := [f"{many(kind, len(mine))} ({text.exact(held_bytes(mine))})" for kind, mine in alive.items()]:
+        words += f"; not counted, since alive anyway: {', '.join(parts)}"
+    return words + (f"; {notes}" if n and notes else "")
+
+
+def packed_words(found: list[Row]) -> str:
+    """ "7 tensors to be computed again", "2 tensors packed by a hook", or both; "" where no hook took any."""
+    packed = [row for row in found if row.state == "packed"]
+    again = sum(to_compute(row.saved) for row in packed)
+    parts = [f"{text.plural(again, 'tensor')} to be computed again"] if again else []
+    parts += [f"{text.plural(len(packed) - again, 'tensor')} packed by a hook"] if len(packed) > again else []
+    return " and ".join(parts)
+
+
+def to_compute(saved: SavedTensor) -> bool:
+    """Whether what stands in a packed tensor's place is a checkpoint's note: backward will compute it again."""
+    return bool(saved.packed) and "compute it again" in saved.packed and not saved.storages
 
 
 def only_alive(alive: dict[str, list[Row]]) -> str:

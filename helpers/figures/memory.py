@@ -123,7 +123,7 @@ def twin_of(
     if recording.events and recording.events[-1].kind == "error":
         event = recording.events[-1]
         where = text.moment(recording, event)
-        message = " ".join(event.note.split())
+        message = text.message(event)
         lines.append(f"Error{' ' + where if where else ''}" + (f": {message}" if message else ""))
     lines += [f"Note: {note}" for note in recording.notes]
     return "\n".join(lines)

@@ -100,7 +100,7 @@ def what_happened(recording: Recording, event: MemoryEvent) -> str:
     if when.startswith("in "):
         when = when.partition(", ")[2]
     op = text.quoted(text.forward_operation(event.op)) if event.op else ""
-    message = " ".join(event.note.split())
+    message = text.message(event)
     what = {
         "op": f"{op or 'an operation'} ran",
         "free": "no longer referred to",

@@ -158,6 +158,6 @@ def event_words(event: MemoryEvent) -> str:
         "leave": "a backward pass ended",
         "step": f"an optimizer's step began{': ' + event.note if event.note else ''}",
         "stepped": "an optimizer's step ended",
-        "error": ": ".join(filter(None, ("an error", " ".join(event.note.split())))),
+        "error": ": ".join(filter(None, ("an error", text.message(event)))),
     }
     return words[event.kind]

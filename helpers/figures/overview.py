@@ -33,14 +33,14 @@ def overview_figure(recording: Recording) -> Figure:
     """Code, graph, ledger and memory of a recording as one figure."""
     lines = code_lines(recording)
     memory = memory_figure(recording)
-    kept = kept_figure(recording)
     failed = error_words(recording)
     shown = (failed_at(recording)[0] or 0) if failed else 0
+    kept = kept_figure(recording, recording.graphs[shown].event if recording.graphs else None)
     graph = graph_figure(recording, shown)
     parts = [part for part in (code_figure(lines), graph, kept, memory) if part is not None]
     twin = [part.text for part in parts]
     if len(recording.graphs) > 1:
-        more = f"This recording has {len(recording.graphs)} graphs; this is number {shown + 1}."
+        more = others_words(len(recording.graphs), shown)
         twin.insert(len(twin) - 2, more)
     lead = ""
     if failed:
@@ -55,22 +55,31 @@ def overview_figure(recording: Recording) -> Figure:
     return joined(title, lead, parts, "\n\n".join(twin), alt)
 
 
+def others_words(count: int, shown: int) -> str:
+    """Which of several graphs this is, and how to see the others."""
+    others = [f"run.graphs[{i}]" for i in range(count) if i != shown]
+    which = ", ".join(others) if len(others) < 5 else f"run.graphs[0] to run.graphs[{count - 1}]"
+    one = "The other is" if len(others) == 1 else "The others are" if len(others) < 5 else "All are"
+    return f"This recording has {count:,} graphs; this is number {shown + 1}. {one} {which}."
+
+
 def error_words(recording: Recording) -> str:
     """What was raised, where, and who had released what was missing; "" if nothing was."""
     if not recording.events or recording.events[-1].kind != "error":
         return ""
     event = recording.events[-1]
-    message = " ".join(event.note.split())
+    message = text.message(event)
     where = text.line(recording, event.place)
     graph, node = failed_at(recording)
     if graph is None:
-        return f"The code raised an error{' on ' + where if where else ''}. {message}"
+        return f"The code raised an error{' on ' + where if where else ''}. {message}".rstrip()
     called = text.line(recording, recording.graphs[graph].place)
     words = f"The backward{' on ' + called if called else ''} raised an error"
     if node is None:
-        return f"{words}. {message}"
+        return f"{words}. {message}".rstrip()
     made = text.line(recording, node.place)
-    words += f" as {text.quoted(node.name)}{' of ' + made if made else ''} ran. {message}"
+    words += f" as {text.quoted(node.name)}{' of ' + made if made else ''} ran. {message}".rstrip()
+    words += "" if words.endswith((".", "!", "?")) else "."
     by = released_by(recording, node, event.index)
     return words + (f" What it had kept was released by the backward{by}." if by is not None else "")
 

@@ -155,6 +155,12 @@ def moment(recording: Recording, event: MemoryEvent) -> str:
     return f"on {where}" if where else ""
 
 
+def message(event: MemoryEvent) -> str:
+    """An event's note in one line; an error without words of its own is only its kind: "ValueError"."""
+    note = " ".join(event.note.split())
+    return note.removesuffix(":") if event.kind == "error" else note
+
+
 def made(recording: Recording, storage: Storage) -> str:
     """How a storage came to be: "made by mm on line 6", "made in backward by mul, for line 6"; "" if unknown."""
     if not storage.op:

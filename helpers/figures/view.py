@@ -78,10 +78,14 @@ def all_rows(view: View) -> list[ledger.Row]:
 
 
 def trigger_words(view: View) -> str:
-    graph, recording = view.graph, view.recording
-    where = text.line(recording, graph.place)
-    if graph.trigger == "end":
+    if view.graph.trigger == "end":
         return "as it stood at the end; no backward ran"
+    return begins_words(view.recording, view.graph)
+
+
+def begins_words(recording: Recording, graph: Graph) -> str:
+    """ "as backward() begins on line 4": the moment at which a pass found its graph."""
+    where = text.line(recording, graph.place)
     call = "backward()" if graph.trigger == "backward" else "autograd.grad()"
     return f"as {call} begins" + (f" on {where}" if where else "")
 

@@ -15,7 +15,7 @@ def test_the_example():
     figure = kept_figure(SAMPLES["layer"]())
     assert figure.nbytes == 10_240
     lines = figure.text.split("\n")
-    assert lines[0] == "Kept for backward: 2 tensors, 10,240 bytes (parameters not counted)"
+    assert lines[0] == "Kept for backward: 2 tensors, 10,240 bytes"
     assert lines[1].split("  ")[1] == "MmBackward0"
     assert lines[1].endswith("needed for the gradient of W")
     assert lines[2].endswith("tells where the input was positive")

@@ -1,7 +1,11 @@
 """A recording at a glance."""
 
+from dataclasses import replace
+
+import pytest
+
 from helpers.figures import graph_figure, kept_figure, memory_figure, overview_figure
-from helpers.figures.overview import code_lines
+from helpers.figures.overview import code_lines, others_words
 from tests.figures.recordings import SAMPLES, product
 from tests.figures.sound import check_sound
 
@@ -32,7 +36,32 @@ def test_an_error_comes_first():
         "have already been freed). "
         "What it had kept was released by the backward on line 4."
     )
-    assert "This recording has 2 graphs; this is number 2." in overview_figure(SAMPLES["trunk"]()).text
+
+
+def test_graph_and_ledger_are_of_one_moment():
+    """The second backward failed: its graph, and the ledger as it began; how to see the other."""
+    recording = SAMPLES["trunk"]()
+    figure = overview_figure(recording)
+    assert "This recording has 2 graphs; this is number 2. The other is run.graphs[0]." in figure.text
+    assert "Graph 2 of 2, as backward() begins on line 5" in figure.text
+    assert "Kept for backward, as backward() begins on line 5: " in figure.text
+    assert kept_figure(recording, recording.graphs[1].event).text in figure.text
+    assert kept_figure(recording).text.startswith("Kept for backward, as backward() begins on line 4: ")
+    assert kept_figure(SAMPLES["product"]()).text.startswith("Kept for backward: ")
+
+
+def test_how_to_see_the_other_graphs():
+    assert others_words(3, 0).endswith("this is number 1. The others are run.graphs[1], run.graphs[2].")
+    assert others_words(12, 0).endswith("this is number 1. All are run.graphs[0] to run.graphs[11].")
+
+
+@pytest.mark.parametrize("note", ["ValueError: ", "ValueError"])
+def test_an_error_without_a_message(note):
+    recording = SAMPLES["trunk"]()
+    recording = replace(recording, events=(*recording.events[:-1], replace(recording.events[-1], note=note)))
+    figure = overview_figure(recording)
+    assert "ran. ValueError What it" not in figure.text and "ValueError:" not in figure.text
+    assert "ValueError. What it had kept was released" in figure.text
 
 
 def test_code_keeps_its_indent():

@@ -103,7 +103,12 @@ def where(recording: data.Recording, place: int | None) -> str:
 
 def read_heading(line: str) -> tuple[int, int]:
     """Tensors and bytes that are counted."""
-    if line == "Kept for backward: nothing, 0 bytes":
+    line = re.sub(r"^Kept for backward, (?:as|at|after) [^:]*:", "Kept for backward:", line)
+    assert "(parameters not counted)" not in line  # said only of what is there, by its count
+    if line == "Kept for backward: nothing, 0 bytes" or re.match(
+        r"Kept for backward: [\d,]+ tensors? (?:to be computed again|packed by a hook)[a-z\d, ]*, 0 bytes now(?:;|$)",
+        line,
+    ):
         return 0, 0
     found = re.match(
         r"Kept for backward: ([\d,]+) tensors?, (?:([\d,]+) bytes?|(.*) \([\d,]+ B\): 0 bytes more$)", line
