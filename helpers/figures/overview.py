@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import dataclass
 
 from helpers.data import MemoryEvent, Node, Recording, state_at
@@ -11,8 +12,10 @@ from .bundle import INSET, MONO, Figure, escape, joined, paragraph
 from .graph import graph_figure
 from .kept import CELL, kept_figure, table, td
 from .memory import memory_figure
+from .memory_parts import rounds_of
 from .palette import ALERT
 
+VERBS = ("allocates {}", "frees {}", "keeps {} for backward")
 #: Lines of code shown at each end of a longer block.
 MOST_LINES = 60
 
@@ -27,6 +30,7 @@ class CodeLine:
     freed: int
     kept: int
     error: bool
+    rounds: tuple[tuple[int, int, int], ...] = ()  # the same three for each round of a loop that the line ran in
 
 
 def overview_figure(recording: Recording) -> Figure:
@@ -128,26 +132,35 @@ def code_lines(recording: Recording) -> list[CodeLine]:
     if last < first or not source.lines:
         return []
     made: dict[int, list[int]] = {}
-    seen: set[int] = set()
+    by_round: dict[int, dict[int, list[int]]] = {}
+    loop = rounds_of(recording)
+    starts = loop.starts if loop else ()
+    seen: set[tuple[int | None, int]] = set()  # storages kept: in a round of the loop, and, with None, at all
     for event in recording.events:
         number = line_of(recording, event)
         if number is None:
             continue
         entry = made.setdefault(number, [0, 0, 0, 0])
-        entry[0] += sum(recording.storages[s].nbytes for s in event.allocated)
-        entry[1] += sum(recording.storages[s].nbytes for s in event.freed)
-        for k in event.kept:
-            for s in recording.saved[k].storages:
-                if s not in seen and recording.storages[s].category not in ("parameters", "buffers"):
-                    seen.add(s)
-                    entry[2] += recording.storages[s].nbytes
+        turn = bisect_right(starts, event.index)
+        this = by_round.setdefault(number, {}).setdefault(turn, [0, 0, 0])
+        for k, storages in enumerate((event.allocated, event.freed)):
+            n = sum(recording.storages[s].nbytes for s in storages)
+            entry[k] += n
+            this[k] += n
+        kept = {s for k in event.kept for s in recording.saved[k].storages}
+        for s in kept:
+            if recording.storages[s].category not in ("parameters", "buffers"):
+                for counts, key in ((entry, (None, s)), (this, (turn, s))):
+                    counts[2] += recording.storages[s].nbytes if key not in seen else 0
+                    seen.add(key)
         entry[3] |= event.kind == "error"
     out = []
     for number in range(first, last + 1):
         index = number - source.first
         code = source.lines[index].rstrip("\n") if 0 <= index < len(source.lines) else ""
         allocated, freed, kept, error = made.get(number, (0, 0, 0, 0))
-        out.append(CodeLine(number, code, allocated, freed, kept, bool(error)))
+        rounds = tuple(tuple(n) for n in by_round.get(number, {}).values()) if starts else ()
+        out.append(CodeLine(number, code, allocated, freed, kept, bool(error), rounds if len(rounds) > 1 else ()))
     return out
 
 
@@ -162,16 +175,19 @@ def line_of(recording: Recording, event: MemoryEvent) -> int | None:
 
 
 def notes_of(line: CodeLine) -> str:
+    """What a line did, in words. In a loop: what it did in each round, or the rounds' sum where they differ."""
+    sums = (line.allocated, line.freed, line.kept)
+    equal = [k for k in range(3) if len({found[k] for found in line.rounds}) == 1]
     parts = []
-    if line.allocated:
-        parts.append(f"allocates {text.exact(line.allocated)}")
-    if line.freed:
-        parts.append(f"frees {text.exact(line.freed)}")
-    if line.kept:
-        parts.append(f"keeps {text.exact(line.kept)} for backward")
+    for which, heading, counts in (
+        (equal, f"in each of {len(line.rounds):,} rounds: ", line.rounds[0] if line.rounds else ()),
+        ([k for k in range(3) if k not in equal], f"{len(line.rounds):,} rounds together: ", sums),
+    ):
+        if words := [verb.format(text.exact(counts[k])) for k, verb in enumerate(VERBS) if k in which and sums[k]]:
+            parts.append((heading if line.rounds else "") + ", ".join(words))
     if line.error:
         parts.append("raised the error")
-    return ", ".join(parts)
+    return ("; " if line.rounds else ", ").join(parts)
 
 
 def code_figure(lines: list[CodeLine]) -> Figure | None:
