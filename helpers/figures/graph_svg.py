@@ -176,7 +176,8 @@ def draw_region(svg: Svg, item: Item, x: float, y: float, style: Style, *, capti
     for e in item.ellipses:
         paint = GRAPH[e.state]
         row = e.rows[0]
-        title = f"{row.what}: {state_words(row)}. {row.why[0].upper()}{row.why[1:]}."
+        stands = f" ({row.form})" if row.stand_in else ""
+        title = f"{row.what}: {state_words(row)}{stands}. {row.why[0].upper()}{row.why[1:]}."
         svg.open(f"kept {e.state.replace(' ', '-')}", title, saved=" ".join(str(r.saved.id) for r in e.rows))
         dash = "" if e.state in ("live", "alive", "changed in place") else "4 3"
         width = 2.4 if e.state == "changed in place" else 1.3
@@ -204,6 +205,8 @@ def legend_of(scene: Scene, fills: bool) -> list[tuple[str, str]]:
     """(kind, words) for each kind of thing in the picture, in a fixed order. fills: whether leaves get a .grad."""
     kinds = {item.kind for item in scene.items}
     states = {e.state for item in scene.items for e in item.ellipses}
+    packed = [e.rows[0].saved for item in scene.items for e in item.ellipses if e.state == "packed"]
+    hooks = "to be computed again (checkpoint)" if all(map(ledger.to_compute, packed)) else "packed by a hook"
     words = [
         ("operation", "operation", "operation" in kinds),
         ("custom", "custom Function", "custom" in kinds),
@@ -215,7 +218,7 @@ def legend_of(scene: Scene, fills: bool) -> list[tuple[str, str]]:
         ("live", "kept for backward", "live" in states),
         ("alive", "kept, but alive anyway", "alive" in states),
         ("again", "kept, memory counted elsewhere", "again" in states),
-        ("packed", "packed by a hook", "packed" in states),
+        ("packed", hooks, "packed" in states),
         ("released", "released", "released" in states),
         ("changed in place", "changed in place since", "changed in place" in states),
     ]

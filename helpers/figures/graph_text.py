@@ -53,7 +53,8 @@ def number_words(view: View, folding: Folding, user: Node, n: int) -> str:
 
 def state_words(row: ledger.Row) -> str:
     if row.state == "packed":
-        return f"packed: {text.quoted(row.saved.packed)}" if row.saved.packed else "packed"
+        told = row.stand_in or not row.saved.packed
+        return "packed" if told else f"packed: {text.quoted(row.saved.packed)}"
     return "kept" if row.state == "live" else row.state
 
 
@@ -135,14 +136,13 @@ def outputs_words(node: Node) -> str:
 
 def row_fields(view: View, row: ledger.Row, folding: Folding) -> list[str]:
     saved = row.saved
-    info = text.tensor(TensorInfo(saved.shape, saved.dtype, saved.device))
     if row.state == "never saved":
         return [f"keeps nothing as {row.formal}", "never saved"]
     fields = [
         f"keeps {row.role} {text.names(saved.names) or 'unnamed'}",
         f"as {row.formal}",
-        info,
-        text.exact(saved.nbytes),
+        row.form,
+        row.size,
         state_words(row),
     ]
     if row.alive:

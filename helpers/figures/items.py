@@ -233,11 +233,15 @@ def ellipse(look: Look, rows: list[ledger.Row], owner: str) -> Ellipse:
     if row.state == "released":
         lines.append(Words("released", 10.5, italic=True))
     elif row.state == "packed":
-        lines.append(Words("packed", 10.5, italic=True))
-        if row.counts:
+        again = ledger.to_compute(saved)
+        lines.append(Words("to be computed again" if again else "packed", 10.5, italic=True))
+        if again:
+            lines.append(Words(f"{text.exact(saved.nbytes)} now", 10))
+        elif row.counts:
             lines.append(Words(f"{text.exact(row.storage_bytes)} in its place", 10))
         elif saved.packed and look.roomy:
-            lines.append(Words(text.short(text.quoted(saved.packed).strip('"'), 24), 9.5))
+            told = text.wrapped(text.quoted(saved.packed).strip('"'), 24)
+            lines += [Words(text.short(part, 24), 9.5) for part in told[:3]]
     elif row.alive and look.roomy:
         lines.append(Words(text.exact(saved.nbytes), 10.5))
         lines.append(Words(f"a {row.alive}: not counted", 10, italic=True))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from helpers.data import Recording, TensorInfo, kept_moment, live_storages
+from helpers.data import Recording, kept_moment, live_storages
 
 from . import ledger, text, view
 from .bundle import INSET, MONO, Figure, escape, paragraph, prose
@@ -160,7 +160,8 @@ def status(recording: Recording, row: Row) -> str:
     parts = []
     keeper = recording.nodes[row.first.node].name if row.first else ""
     if row.state == "packed":
-        parts.append(f"packed: {text.quoted(row.saved.packed)}" if row.saved.packed else "packed")
+        told = row.stand_in or not row.saved.packed
+        parts.append("packed" if told else f"packed: {text.quoted(row.saved.packed)}")
         if row.counts:
             parts.append(f"in its place {text.exact(row.storage_bytes)}")
     elif row.state == "changed in place":
@@ -185,13 +186,9 @@ def where(recording: Recording, row: Row) -> str:
 def row_lines(recording: Recording, rows: tuple[Row, ...]) -> list[str]:
     cells = []
     for row in rows:
-        saved = row.saved
-        info = text.tensor(TensorInfo(saved.shape, saved.dtype, saved.device))
         role = f"keeps {row.role}"
         why = row.why + (f" [{more}]" if (more := status(recording, row)) else "")
-        cells.append(
-            [text.quoted(row.node.name), role, row.label, info, text.exact(saved.nbytes), where(recording, row), why]
-        )
+        cells.append([text.quoted(row.node.name), role, row.label, row.form, row.size, where(recording, row), why])
     return text.aligned(cells, right=frozenset({4}))
 
 
@@ -268,15 +265,14 @@ def row_table(recording: Recording, rows: tuple[Row, ...], total: int) -> str:
     ]
     out = []
     for row in rows:
-        saved = row.saved
         more = status(recording, row)
         why = row.why + (f" ({more})" if more else "")
         out.append(
             "<tr>"
             + th(text.short(text.quoted(row.node.name), 40), scope="row", mono=True)
             + td(row.what)
-            + td(text.tensor(TensorInfo(saved.shape, saved.dtype, saved.device)), mono=True)
-            + td(text.exact(saved.nbytes), right=True, mono=True, soft=not row.counted)
+            + td(row.form, mono=not row.stand_in)
+            + td(row.size, right=True, mono=True, soft=not row.counted)
             + td(why)
             + td(where(recording, row), soft=True)
             + "</tr>"

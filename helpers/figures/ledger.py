@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from helpers.data import Node, Recording, SavedTensor, live_storages, state_at
+from helpers.data import Node, Recording, SavedTensor, TensorInfo, live_storages, state_at
 from helpers.data.model import BUFFERS, PARAMETERS
 
 from . import text, why
@@ -42,6 +42,23 @@ class Row:
     def label(self) -> str:
         """The learner's names for it, or else the formula's own in brackets."""
         return text.names(self.saved.names) or f"({self.formal})"
+
+    @property
+    def form(self) -> str:
+        """Shape and dtype; of a packed tensor whose form is not known: what stands in its place."""
+        saved = self.saved
+        if self.stand_in:
+            return text.quoted(saved.packed)
+        return text.tensor(TensorInfo(saved.shape, saved.dtype, saved.device))
+
+    @property
+    def size(self) -> str:
+        return text.exact(self.saved.nbytes) + (" now" if self.stand_in else "")
+
+    @property
+    def stand_in(self) -> bool:
+        """Whether all that is known of it is what a hook put in its place."""
+        return self.state == "packed" and bool(self.saved.packed) and not self.saved.dtype
 
     @property
     def formal(self) -> str:

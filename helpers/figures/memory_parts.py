@@ -122,7 +122,10 @@ def category_words(recording: Recording) -> dict[str, str]:
     leaves = {s for n in recording.nodes if n.leaf and not n.leaf.parameter for s in n.leaf.storages}
     mine = {s.id for s in recording.storages if s.category == PARAMETERS}
     mine |= {s for event in recording.events for s, category in event.moved if category == PARAMETERS}
-    if mine and leaves & mine:
+    if not any(n.leaf for n in recording.nodes):  # no graph was left to tell: go by names, "0.weight" is a model's
+        plain = mine and not any("." in name for s in mine for name in recording.storages[s].names)
+        words[PARAMETERS] = "leaves" if plain else words[PARAMETERS]
+    elif mine and leaves & mine:
         words[PARAMETERS] = "leaves" if leaves >= mine else "parameters and leaves"
     return words
 

@@ -178,6 +178,17 @@ def test_leaves_are_called_leaves(parameter, leaf, words):
     assert words[: words.rindex(" ", 0, -3)] in texts(figure.svg)
 
 
+@pytest.mark.parametrize(("name", "words"), [("x", "leaves 16 B"), ("0.weight", "parameters 16 B")])
+def test_leaves_whose_graph_was_dropped(name, words):
+    """Nothing is left that says what they are: a name of a module's is a parameter's."""
+    t = Tape("")
+    t.tensor(name, (4,), category="parameters")
+    t.event("op", "forward", op="aten.sin")
+    figure = memory_figure(t.done())
+    assert f"at the peak: {words}" in figure.text
+    check_memory(t.done(), figure.text_full())
+
+
 def test_small_recordings_list_every_event():
     """When the seed gradient goes, and when a gradient becomes a leaf's .grad, can be read in words."""
     figure = memory_figure(SAMPLES["product"]())

@@ -7,7 +7,7 @@ from torch.utils.checkpoint import checkpoint
 
 from helpers import data, record
 from helpers.figures import graph_figure, kept_figure, memory_figure, overview_figure
-from tests.figures.sound import SVG, check_sound, check_svg
+from tests.figures.sound import SVG, check_sound, check_svg, texts
 from tests.figures.twins import check_kept, check_memory, expected_graph, read_graph
 
 
@@ -197,6 +197,23 @@ def test_real(case):
     check_memory(recording, memory.text_full())
     for figure in (kept_figure(recording), memory, overview_figure(recording)):
         check_sound(figure)
+
+
+def test_what_checkpoint_will_compute_again():
+    """A note stands in each tensor's place, in words, whole in the picture too; none is called unknown."""
+
+    def step():
+        x = torch.ones(4, 8, requires_grad=True)
+        checkpoint(nn.Sequential(nn.Linear(8, 8), nn.GELU()), x, use_reentrant=False).sum().backward()
+
+    recording = record(step).recording
+    kept, graph = kept_figure(recording), graph_figure(recording)
+    assert kept.text.startswith("Kept for backward: 3 tensors to be computed again, 0 bytes now\n")
+    assert "a note to compute it again (checkpoint)  0 B now  " in kept.text
+    assert "a note to compute it again (checkpoint)  0 B now  packed" in graph.text
+    assert "unknown" not in kept.text + graph.text + kept.html
+    shown = texts(graph.svg)
+    assert shown.count("to be computed again") == 3 and not any("…" in t for t in shown)
 
 
 def test_an_error_says_who_released():

@@ -200,6 +200,8 @@ def read_saved(found: list[str]) -> dict:
         return dict(formal=found[0].removeprefix("keeps nothing as "), state="never saved")
     role = re.match(r"keeps its (input|output) ", found[0])
     state, _, packed = found[4].partition(": ")
+    if found[3].endswith(" B now"):  # all that is known of it is what stands in its place
+        packed, found = found[2], [*found[:2], "unknown", found[3].removesuffix(" now"), *found[4:]]
     out = dict(
         output=role[1] == "output", names=names(found[0][role.end() :]), formal=found[1].removeprefix("as "),
         tensor=tensor(found[2]), bytes=nbytes(found[3]), state=STATES.get(state, state),
@@ -309,6 +311,8 @@ def read_kept(twin: str) -> dict:
         if not line.startswith("  "):
             continue
         found = fields(line)
+        if found[4].endswith(" B now"):
+            found[3:5] = "unknown", found[4].removesuffix(" now")
         size = nbytes(found[4])
         flag = FLAG.search(line)
         flags = flag[1] if flag else ""
@@ -362,6 +366,9 @@ def parameter_words(recording: data.Recording) -> str:
     plain = {s for n in recording.nodes if n.leaf and not n.leaf.parameter for s in n.leaf.storages}
     moved = {s for e in recording.events for s, category in e.moved if category == "parameters"}
     mine = moved | {s.id for s in recording.storages if s.category == "parameters"}
+    if not any(n.leaf for n in recording.nodes) and mine:
+        module = any("." in name_ for s in mine for name_ in recording.storages[s].names)
+        return "parameters" if module else "leaves"
     return "parameters" if not mine & plain else "parameters and leaves" if mine - plain else "leaves"
 
 
