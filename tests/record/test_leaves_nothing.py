@@ -159,7 +159,7 @@ def test_ctrl_c_at_any_line_of_ours(how, monkeypatch):
     how(work.step)
     lines, before = steps(how, work), standing()
     assert lines > 5_000
-    for at in range(1, lines, 499 if lines < 60_000 else lines // 100):
+    for at in range(1, lines, 797):
         interrupt = Interrupt(at)
         raised = interrupt.during(lambda: how(work.step))
         assert standing() == before, interrupt.where
