@@ -110,7 +110,8 @@ def operation_item(look: Look, group: Sequence[Node], core: Node, outs: tuple[in
     titles = text.wrapped(names, limit) if len(group) > 1 else [text.short(names, 26)]
     lines = [Words(part, look.style.title, bold=True) for part in titles]
     if last.names:
-        lines.append(Words("→ " + text.short(", ".join(map(text.quoted, last.names)), 26), 11, bold=True))
+        made = ", ".join(text.quoted(local(folding, folding.block_of.get(last.id), name)) for name in last.names)
+        lines.append(Words("→ " + text.short_name(made, 26), 11, bold=True))
     if len(last.outputs) == 1 and last.outputs[0] is not None:
         lines.append(Words(look.tensor(last.outputs[0]), 11 if look.roomy else 10.5))
     elif last.outputs:
@@ -184,6 +185,12 @@ def module_words(folding: Folding, node: Node) -> str:
     return f"in {text.quoted(node.module)}"
 
 
+def local(folding: Folding, block: int | None, name: str) -> str:
+    """A name inside a block's frame: without the module that the frame names."""
+    home = folding.blocks[block].home if block is not None else ""
+    return name[len(home) + 1 :] if home and name.startswith(f"{home}.") and len(name) > len(home) + 1 else name
+
+
 def plain_inputs(view: View, node: Node) -> list[str]:
     """Inputs that need no gradient: a name for each, "" where none is known. At most two are drawn."""
     known = why.ARGUMENTS.get(text.operation(node.name), ())
@@ -218,9 +225,10 @@ def ellipse(look: Look, rows: list[ledger.Row], owner: str) -> Ellipse:
     saved = row.saved
     like = [rows_like(look.view, look.folding, r) for r in rows]
     counted = [r.counted for others in like for r in others if r.counts]
-    names = ", ".join(dict.fromkeys(text.quoted(n) for r in rows for n in r.saved.names))
+    block = look.folding.block_of.get(row.node.id)
+    names = ", ".join(dict.fromkeys(text.quoted(local(look.folding, block, n)) for r in rows for n in r.saved.names))
     names = names or role_words(rows, owner if look.roomy or len(owner) <= 10 else "")
-    lines = [Words(text.short(names, 24), 11.5 if look.roomy else 11, bold=True)]
+    lines = [Words(text.short_name(names, 24), 11.5 if look.roomy else 11, bold=True)]
     if len(rows) > 1:
         views = row.held and row.storage_bytes not in (0, saved.nbytes)
         lines.append(Words(f"{len(rows)} views of one" if views else f"kept {len(rows)} times", 10, soft=True))
@@ -280,11 +288,16 @@ def times_words(counted: Sequence[int]) -> str:
     return text.exact(counted[0] if counted else 0) + (f" × {len(counted):,}" if len(counted) > 1 else "")
 
 
-def leaf_item(look: Look, node: Node, *, again: bool, then: Sequence[Node] = ()) -> Item:
-    """A leaf. then: views of it that stand in the same box."""
+def leaf_item(
+    look: Look, node: Node, *, again: bool, then: Sequence[Node] = (), users: Sequence[int | None] = ()
+) -> Item:
+    """A leaf. then: views of it that stand in the same box. users: the blocks of the boxes that it feeds."""
     view, folding = look.view, look.folding
     leaf = node.leaf
-    lines = [Words(text.short(text.quoted(name), 28), 12 if look.roomy else 11, bold=True) for name in leaf.names[:3]]
+    block = folding.block_of.get(then[-1].id) if then else None
+    inside = block if then else users[0] if len(set(users)) == 1 else None
+    shown = [text.short_name(text.quoted(local(folding, inside, name)), 28) for name in leaf.names[:3]]
+    lines = [Words(name, 12 if look.roomy else 11, bold=True) for name in shown]
     if len(leaf.names) > 3:
         lines.append(Words(f"and {len(leaf.names) - 3} more names", 10, soft=True))
     if not lines:
@@ -306,7 +319,6 @@ def leaf_item(look: Look, node: Node, *, again: bool, then: Sequence[Node] = ())
     kind = "pruned" if node.id in view.pruned else leaf_kind(node)
     title = "\n".join("  ".join(f for f in node_fields(view, n, folding) if f) for n in (node, *then))
     nodes = (node.id, *(n.id for n in then)) if then else ()
-    block = folding.block_of.get(then[-1].id) if then else None
     return Item(kind, node.id, lines, title, again=again, nodes=nodes, block=block)
 
 

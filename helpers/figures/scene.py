@@ -117,7 +117,8 @@ def build(view: View, folding: Folding) -> Scene:
         if not nodes[leaf].leaf or (leaf in seen and not leaf_users.get(leaf)):
             continue
         for group in leaf_groups([item_of[u] for u in leaf_users.get(leaf, ())], rank):
-            items.append(leaf_item(look, nodes[leaf], again=leaf in seen))
+            blocks = [items[user].block for user in group]
+            items.append(leaf_item(look, nodes[leaf], again=leaf in seen, users=blocks))
             seen.add(leaf)
             for user in group:
                 arrows.append(layout.Arrow(len(items) - 1, user))

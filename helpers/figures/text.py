@@ -202,6 +202,11 @@ def short(text: str, limit: int) -> str:
     return f"{text[:head]}…{text[len(text) - (limit - 1 - head) :]}"
 
 
+def short_name(name: str, limit: int) -> str:
+    """A name cut to `limit` characters: one with a path ("layers.1.norm.weight") at its left, since its end tells."""
+    return name if len(name) <= limit else f"…{name[1 - limit :]}" if "." in name else short(name, limit)
+
+
 def wrapped(text: str, width: float, measure: Callable[[str], float] = len) -> list[str]:
     """Words broken into lines of at most `width`, counted in characters unless measured; a longer word stands alone."""
     lines, current = [], ""

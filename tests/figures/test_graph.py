@@ -113,6 +113,16 @@ def test_blocks_fold_by_module():
     assert any(f"together they keep {total:,} B" in t for t in texts(figure.svg))
 
 
+def test_names_inside_a_frame_drop_its_own():
+    """The frame says which layer is drawn: the boxes inside say what of it; words beside the picture say all."""
+    figure = graph_figure(transformer())
+    shown = texts(figure.svg)
+    assert {"norm.weight", "up.weight", "down.weight"} <= set(shown)
+    assert {"embed.weight", "head.weight"} <= set(shown)
+    assert not any(t.startswith("layers.") for t in shown[3:])
+    assert "layers.1.up.weight" in figure.text or "layers.0.up.weight" in figure.text
+
+
 def test_blocks_of_other_kinds_do_not_fold():
     """A block that differs in one shape ends the run; two equal blocks are not folded."""
     recording = transformer(2)

@@ -73,6 +73,12 @@ def test_short_keeps_both_ends():
     assert len(text.short("x" * 100, 26)) == 26
 
 
+def test_names_with_a_path_keep_their_end():
+    assert text.short_name("layers.1.self_attn.in_proj_weight", 20) == "…attn.in_proj_weight"
+    assert text.short_name("x.weight", 20) == "x.weight"
+    assert text.short_name("a" * 30, 10) == text.short("a" * 30, 10)
+
+
 def test_figures_load_fast_and_light():
     """No torch, no matplotlib, no numpy behind the pictures."""
     root = Path(__file__).resolve().parents[2]
