@@ -150,7 +150,6 @@ class Recorder:
             self.capabilities = private.capabilities()
             self.notes.extend(self.capabilities.missing)
             self.places = Places(boundary, include_boundary=include_boundary)
-            self.sequence = self._sequence = private.sequence_number()
             self._stack = ExitStack()
             self._prepare_names()
             if self.kernels is not None:
@@ -158,6 +157,7 @@ class Recorder:
             if not private.RAW:
                 self.hooks = private.DefaultHooks()
                 self._stack.enter_context(self.hooks.followed())
+            self.sequence = self._sequence = private.sequence_number()
             self._stack.enter_context(private.engine_entry(self._backward))
             self._stack.enter_context(private.random_states(self._random_state))
             for hook in (
