@@ -66,6 +66,8 @@ def twin_of(view: View, folding: Folding, *, sizes: bool = False) -> str:
     recording = view.recording
     lines = [f"{title_of(view)}: {counts_of(view)}", ledger.heading(all_rows(view))]
     lines += [f"{flag[0].upper()}{flag[1:]}." for flag in flags_of(view)]
+    if view.pruned:
+        lines.append("pruned: this pass did not need it.")
     for block in folding.blocks:
         numbers = [view.number[n] for n in block.drawn]
         lines.append(
@@ -115,7 +117,7 @@ def node_fields(view: View, node: Node, folding: Folding) -> list[str]:
         f"makes {text.names(node.names)}" if node.names else "",
         outputs_words(node),
         where,
-        f"in {text.quoted(node.module)}" if node.module else "",
+        text.in_module(node.module),
         kind,
         f"×{len(like):,}" if like else "",
         root,

@@ -181,8 +181,8 @@ def module_words(folding: Folding, node: Node) -> str:
     home = folding.blocks[block].home if block is not None else ""
     if home and (node.module + ".").startswith(home + "."):
         rest = node.module[len(home) + 1 :]
-        return f"in {text.quoted(rest)}" if rest else ""
-    return f"in {text.quoted(node.module)}"
+        return text.in_module(rest)
+    return text.in_module(node.module)
 
 
 def local(folding: Folding, block: int | None, name: str) -> str:
@@ -210,6 +210,8 @@ def role_words(rows: Sequence[ledger.Row], owner: str) -> str:
     roles = ", ".join(r.formal for r in rows)
     saved = rows[0].saved
     its = f"{owner}'s " if owner else ""
+    if rows[0].why == why.MASK:
+        return "dropout mask"
     if not saved.argument.isidentifier():
         return its + roles
     if saved.output:

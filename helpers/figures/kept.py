@@ -14,7 +14,7 @@ from . import ledger, text, view
 from .bundle import INSET, MONO, Figure, escape, paragraph, prose
 from .ledger import Row
 from .palette import FRAME, GROUND, INK, SOFT
-from .why import reason
+from .why import MASK, reason
 
 #: Rows that a ledger shows one by one; with more, it folds them by operation.
 MOST_ROWS = 40
@@ -179,8 +179,7 @@ def status(recording: Recording, row: Row) -> str:
 
 def where(recording: Recording, row: Row) -> str:
     line = text.line(recording, row.node.place)
-    module = f"in {text.quoted(row.node.module)}" if row.node.module else ""
-    return " ".join(part for part in (line, module) if part)
+    return ", ".join(part for part in (line, text.in_module(row.node.module)) if part)
 
 
 def row_lines(recording: Recording, rows: tuple[Row, ...]) -> list[str]:
@@ -194,11 +193,11 @@ def row_lines(recording: Recording, rows: tuple[Row, ...]) -> list[str]:
 
 def folded(rows: tuple[Row, ...]) -> tuple[Folded, ...]:
     """Rows by operation, argument and reason (its general form), most bytes first."""
-    groups: dict[tuple[str, str, str], list[Row]] = {}
+    groups: dict[tuple[str, str, str, bool], list[Row]] = {}
     for row in rows:
-        groups.setdefault((row.node.name, row.role, row.saved.argument), []).append(row)
+        groups.setdefault((row.node.name, row.role, row.saved.argument, row.why == MASK), []).append(row)
     out = []
-    for (name, role, argument), members in groups.items():
+    for (name, role, argument, _), members in groups.items():
         reasons = {row.why for row in members}
         node, saved = members[0].node, members[0].saved
         general = reason(text.operation(name), saved.argument, saved.output, node.kind == "custom", {})

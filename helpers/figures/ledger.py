@@ -111,8 +111,28 @@ def rows(recording: Recording, moment: int, nodes: Iterable[int]) -> list[Row]:
             if names is None:
                 names = argument_names(recording, node)
             because = why.reason(text.operation(node.name), saved.argument, saved.output, node.kind == "custom", names)
+            if masks(recording, saved):
+                because = why.MASK
             out.append(Row(saved, node, state, counted, sum(live[i][0] for i in here), first, alive, because))
     return out
+
+
+def masks(recording: Recording, saved: SavedTensor) -> bool:
+    """Whether a kept tensor is dropout's mask: made by an operation that draws one, or drawn into as soon as made."""
+    return bool(saved.storages) and all(is_mask(recording, s) for s in saved.storages) and not saved.names
+
+
+def is_mask(recording: Recording, s: int) -> bool:
+    storage = recording.storages[s]
+    op = text.forward_operation(storage.op)
+    if op in ("native_dropout", "_fused_dropout"):  # their other result is the output
+        event = recording.events[storage.born] if 0 <= storage.born < len(recording.events) else None
+        return event is not None and len(event.allocated) == 2 and event.allocated[1] == s
+    if op not in ("empty_like", "empty") or not 0 <= storage.born < len(recording.events) - 1:
+        return False
+    event, drawn = recording.events[storage.born], recording.events[storage.born + 1]
+    draws = drawn.kind == "op" and text.forward_operation(drawn.op) == "bernoulli_" and not drawn.allocated
+    return draws and event.allocated == (s,) and drawn.place == event.place
 
 
 def argument_names(recording: Recording, node: Node) -> dict[str, str]:

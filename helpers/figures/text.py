@@ -91,6 +91,17 @@ def escape_unprintable(character: str) -> str:
     return "".join(f"\\u{units[i]:02x}{units[i + 1]:02x}" for i in range(0, len(units), 2))
 
 
+#: Saved numbers that change nothing: their names, with the values at which they do.
+_USUAL = {
+    "alpha": ("1", "1.0"),
+    "beta": ("1", "1.0"),
+    "approximate": ("none", "'none'"),
+    "ignore_index": ("-100",),
+    "reduction": ("0", "1", "2"),
+    "keepdim": ("False",),
+    "non_blocking": ("False",),
+    "training": ("True",),
+}
 _SIZES = re.compile(r"_sym_|sizes?$|strides?$|numel$|layout$|options$|scalar_type$")
 
 
@@ -100,14 +111,19 @@ def is_size(name: str) -> bool:
 
 
 def is_usual(name: str, content: str) -> bool:
-    """Whether a saved number tells a reader nothing: a size, or a factor of one before a sum's terms."""
-    return is_size(name) or (name in ("alpha", "beta") and content in ("1", "1.0"))
+    """Whether a saved number tells a reader nothing: a size, a factor of one before a sum's terms, a usual setting."""
+    return is_size(name) or content in _USUAL.get(name, ())
 
 
 def value(content: str) -> str:
     """A value at a line's end: as it stands if it is printable and cannot be taken for a quoted one, else quoted."""
     plain = content.isprintable() and content.strip() == content and content and not content.startswith('"')
     return content if plain else quoted(content)
+
+
+def in_module(name: str) -> str:
+    """ "in layers.0.norm", "in module 0" for a name that begins with a number; "" for none."""
+    return f"in {'module ' if name[:1].isdigit() else ''}{quoted(name)}" if name else ""
 
 
 def names(many: Iterable[str]) -> str:

@@ -17,6 +17,8 @@ _MEAN = "the mean, to form the normalised input again"
 _SCALE = "one over the standard deviation, to scale the gradient"
 _NORMAL = "its normalised form is needed again"
 _SOFTMAX = "the probabilities: their gradient is made of themselves"
+#: Why what dropout drew is kept, by whichever node.
+MASK = "the dropout mask: tells which elements were dropped"
 _ATTENTION = {
     "query": "needed for the gradients of key and query",
     "key": "needed for the gradients of query and key",
@@ -170,8 +172,8 @@ REASONS = MappingProxyType(
         "Convolution": {"input": _FACTOR % "weight", "weight": _FACTOR % "input"},
         "MkldnnConvolution": {"self": _FACTOR % "weight", "weight": _FACTOR % "self"},
         "CudnnConvolution": {"self": _FACTOR % "weight", "weight": _FACTOR % "self"},
-        "NativeDropout": {"result1": "the mask: tells which elements were dropped"},
-        "FusedDropout": {"result1": "the mask: tells which elements were dropped"},
+        "NativeDropout": {"result1": MASK},
+        "FusedDropout": {"result1": MASK},
         "Embedding": {"indices": "tells which row each gradient goes to"},
         "EmbeddingBag": {"indices": "tells which row each gradient goes to", "offsets": "where each bag begins"},
         "Index": {"indices": _INDEX},

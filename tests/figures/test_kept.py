@@ -1,12 +1,15 @@
 """The ledger: totals, what is not counted, what was not kept, folding, and the reasons."""
 
+from dataclasses import replace
+
 import pytest
 
 from helpers import data
-from helpers.figures import kept_figure
+from helpers.figures import graph_figure, kept_figure
 from helpers.figures.ledger import Row
-from helpers.figures.why import ARGUMENTS, REASONS, reason
-from tests.figures.recordings import SAMPLES, Tape
+from helpers.figures.why import ARGUMENTS, MASK, REASONS, reason
+from tests.figures.recordings import SAMPLES, Tape, Value
+from tests.figures.sound import texts
 from tests.figures.twins import check_kept
 
 
@@ -66,6 +69,26 @@ def test_many_rows_fold_by_operation():
 
 def test_equal_results_that_were_freed_stand_together():
     assert "Not kept: 12 × mm (512 B each, freed on line 1)" in kept_figure(SAMPLES["transformer"]()).text
+
+
+def test_dropout_masks_are_called_so():
+    """By what drew them: native_dropout's second result, or what bernoulli_ filled; another factor is none."""
+    t = Tape("")
+    x = t.tensor("x", (4,), grad=True)
+    place = t.place(1)
+    at = t.event("op", "forward", op="aten.empty_like", place=place)
+    s = t.storage(16, "other", born=at, shape=(4,), op="aten.empty_like", place=place)
+    t.events[at] = replace(t.events[at], allocated=(s,))
+    t.event("op", "forward", op="aten.bernoulli_", place=place)
+    mask = Value(s, (4,))
+    y = t.op("MulBackward0", [x, None], (4,), saved=[("other", mask)], line=1, module="1")
+    factor = t.tensor("", (4,))
+    t.capture(t.op("MulBackward0", [y, None], (4,), saved=[("other", factor)], line=2))
+    recording = t.done()
+    drawn, other = kept_figure(recording).rows
+    assert (drawn.why, other.why) == (MASK, "needed for the gradient of its first input")
+    assert "line 1, in module 1  the dropout mask: tells which elements were dropped" in kept_figure(recording).text
+    assert "dropout mask" in texts(graph_figure(recording).svg)
 
 
 def test_reasons():

@@ -167,7 +167,7 @@ def read_node(found: list[str], expected: int) -> dict:
         elif item == "compiled or unknown":
             node["kind"] = "edge"
         elif item.startswith("in "):
-            node["module"] = name(item[3:])
+            node["module"] = name(re.sub(r"^in (module (?=\"?\d))?", "", item))
         elif re.search(r"(^| )line \d+$", item):
             node["line"] = item
         else:
