@@ -113,7 +113,10 @@ def moment_words(recording: Recording, moment: int) -> str:
         return ""
     for graph in ran:
         if graph.event == moment:
-            return view.begins_words(recording, graph)
+            words = [view.begins_words(recording, other) for other in ran]
+            which = f" (graph {graph.id + 1} of {len(recording.graphs)})"
+            mine = view.begins_words(recording, graph)
+            return mine + (which if words.count(mine) > 1 else "")
     if moment >= len(recording.events) - 1:
         return "at the end"
     return f"after event {moment + 1:,} of {len(recording.events):,}"

@@ -23,9 +23,9 @@ def seeds(recording: Recording) -> frozenset[int]:
 
 
 def leaf_of(recording: Recording, event: MemoryEvent) -> str:
-    """The names of the leaf whose gradient arrived; "" if it has none."""
+    """The names of the leaf whose gradient arrived; "a leaf" if it has none."""
     leaf = recording.nodes[event.accumulated.node].leaf
-    return text.names(leaf.names) if leaf else ""
+    return (text.names(leaf.names) if leaf else "") or "a leaf"
 
 
 def grad_name(recording: Recording, event: MemoryEvent) -> str:
@@ -111,8 +111,8 @@ def what_happened(recording: Recording, event: MemoryEvent) -> str:
         "leave": "the backward pass ends",
         "step": "the optimizer's step begins" + (f": {text.quoted(message)}" if message else ""),
         "stepped": "the optimizer's step ends",
-        "error": "an error" + (f": {text.quoted(message)}" if message else ""),
-    }[event.kind].rstrip()
+        "error": "an error was raised",
+    }[event.kind]
     if not when or event.kind == "accumulate":
         return what
     return f"{what}, {when}" if when.startswith("for") else f"{what} {when}"

@@ -62,7 +62,11 @@ def overview_figure(recording: Recording) -> Figure:
 def others_words(count: int, shown: int) -> str:
     """Which of several graphs this is, and how to see the others."""
     others = [f"run.graphs[{i}]" for i in range(count) if i != shown]
-    which = ", ".join(others) if len(others) < 5 else f"run.graphs[0] to run.graphs[{count - 1}]"
+    which = (
+        " and ".join(filter(None, (", ".join(others[:-1]), others[-1])))
+        if len(others) < 5
+        else f"run.graphs[0] to run.graphs[{count - 1}]"
+    )
     one = "The other is" if len(others) == 1 else "The others are" if len(others) < 5 else "All are"
     return f"This recording has {count:,} graphs; this is number {shown + 1}. {one} {which}."
 
@@ -135,6 +139,9 @@ def code_lines(recording: Recording) -> list[CodeLine]:
     by_round: dict[int, dict[int, list[int]]] = {}
     loop = rounds_of(recording)
     starts = loop.starts if loop else ()
+    first_line = (
+        next(filter(None, (line_of(recording, e) for e in recording.events[starts[0] :])), None) if loop else None
+    )
     seen: set[tuple[int | None, int]] = set()  # storages kept: in a round of the loop, and, with None, at all
     for event in recording.events:
         number = line_of(recording, event)
@@ -142,6 +149,8 @@ def code_lines(recording: Recording) -> list[CodeLine]:
             continue
         entry = made.setdefault(number, [0, 0, 0, 0])
         turn = bisect_right(starts, event.index)
+        if event.phase == "between" and first_line is not None and number <= first_line:
+            turn = min(turn + 1, len(starts))  # what a round does before its forward: an input made, gradients cleared
         this = by_round.setdefault(number, {}).setdefault(turn, [0, 0, 0])
         for k, storages in enumerate((event.allocated, event.freed)):
             n = sum(recording.storages[s].nbytes for s in storages)

@@ -51,7 +51,7 @@ def test_graph_and_ledger_are_of_one_moment():
 
 
 def test_how_to_see_the_other_graphs():
-    assert others_words(3, 0).endswith("this is number 1. The others are run.graphs[1], run.graphs[2].")
+    assert others_words(3, 0).endswith("this is number 1. The others are run.graphs[1] and run.graphs[2].")
     assert others_words(12, 0).endswith("this is number 1. All are run.graphs[0] to run.graphs[11].")
 
 
@@ -83,4 +83,7 @@ def test_lines_of_a_loop_tell_each_round():
         "in each of 3 rounds: allocates 262,148 B, frees 131,072 B, keeps 196,608 B for backward"  # x too, each time
     )
     assert "3 rounds together: allocates 131,072 B" in step  # the optimizer's state is allocated in the first alone
+    assert kept_figure(SAMPLES["training"]()).text.startswith(
+        "Kept for backward, as backward() begins on line 3 (graph 1 of 3): "
+    )
     assert "round" not in notes_of({line.number: line for line in code_lines(product())}[3])
