@@ -18,6 +18,7 @@ from .view import (
     scalars_of,
     title_of,
 )
+from .why import MASK
 
 
 def from_words(view: View, node: Node, folding: Folding) -> str:
@@ -147,6 +148,8 @@ def row_fields(view: View, row: ledger.Row, folding: Folding) -> list[str]:
         row.size,
         state_words(row),
     ]
+    if row.why == MASK:
+        fields.append("the dropout mask")
     if row.alive:
         fields.append(f"{row.alive}: not counted")
     if row.first is not None:

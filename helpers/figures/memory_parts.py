@@ -9,7 +9,7 @@ from helpers.data import CATEGORIES, MemoryEvent, Recording, Timeline, live_stor
 from helpers.data.model import PARAMETERS
 
 from . import text
-from .memory_events import as_gradient
+from .memory_events import SEED, as_gradient, seeds
 
 #: Storages of the peak that are named.
 BIGGEST = 8
@@ -112,7 +112,8 @@ def what_is(recording: Recording, s: int, moment: int) -> str:
     storage = recording.storages[s]
     shape = f"{text.shape(storage.shape)} {storage.dtype}" if storage.dtype else ""
     gradient = as_gradient(recording, s, moment) if not storage.names else ""
-    parts = (text.names(storage.names), gradient, shape, text.made(recording, storage))
+    seed = SEED if storage.op.startswith("aten.ones_like") and s in seeds(recording) else ""
+    parts = (text.names(storage.names), gradient, seed, shape, text.made(recording, storage))
     return ", ".join(part for part in parts if part) or "unnamed"
 
 

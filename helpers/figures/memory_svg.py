@@ -218,7 +218,8 @@ def draw_peak(svg: Svg, recording: Recording, line: Timeline, parts: Sequence[Pa
         svg.open("part", f"{part.what}: {text.exact(part.nbytes)}, {words[part.category]}")
         swatch(svg, part.category, RIGHT_HALF, by - 10, small=True)
         svg.text(RIGHT_HALF + 78, by, text.human(part.nbytes), size=10.5, anchor="end")
-        svg.text(RIGHT_HALF + 86, by, text.short(part.what, 60), size=10)
+        what = part.what if len(part.what) <= 60 else part.what.replace(", made in backward by ", ", by ")
+        svg.text(RIGHT_HALF + 86, by, text.short(what, 60), size=10)
         svg.close()
         by += 19
     return max(cy + 22, by + 4)

@@ -102,6 +102,7 @@ _USUAL = {
     "non_blocking": ("False",),
     "training": ("True",),
 }
+_BREAKS = re.compile(r"(?<!\d) | (?!(?:B|kB|MB|GB|TB|bytes?)\b)")
 _SIZES = re.compile(r"_sym_|sizes?$|strides?$|numel$|layout$|options$|scalar_type$")
 
 
@@ -224,9 +225,12 @@ def short_name(name: str, limit: int) -> str:
 
 
 def wrapped(text: str, width: float, measure: Callable[[str], float] = len) -> list[str]:
-    """Words broken into lines of at most `width`, counted in characters unless measured; a longer word stands alone."""
+    """Words broken into lines of at most `width`, counted in characters unless measured; a longer word stands alone.
+
+    A number stays on one line with its unit.
+    """
     lines, current = [], ""
-    for word in text.split():
+    for word in _BREAKS.split(" ".join(text.split())):
         if current and measure(f"{current} {word}") > width:
             lines.append(current)
             current = word

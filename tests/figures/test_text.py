@@ -79,6 +79,11 @@ def test_names_with_a_path_keep_their_end():
     assert text.short_name("a" * 30, 10) == text.short("a" * 30, 10)
 
 
+def test_a_number_stays_with_its_unit():
+    assert text.wrapped("both alive (48 B): 0 bytes more", 15) == ["both alive", "(48 B): 0 bytes", "more"]
+    assert text.wrapped("a  b\nc", 3) == ["a b", "c"] and text.wrapped("", 3) == [""]
+
+
 def test_figures_load_fast_and_light():
     """No torch, no matplotlib, no numpy behind the pictures."""
     root = Path(__file__).resolve().parents[2]

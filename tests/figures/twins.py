@@ -206,10 +206,12 @@ def read_saved(found: list[str]) -> dict:
         output=role[1] == "output", names=names(found[0][role.end() :]), formal=found[1].removeprefix("as "),
         tensor=tensor(found[2]), bytes=nbytes(found[3]), state=STATES.get(state, state),
         packed=name(packed) if packed else "",
-        alive=False, first=None, storage=None,
+        mask=False, alive=False, first=None, storage=None,
     )  # fmt: skip
     for item in found[5:]:
-        if item.endswith(": not counted"):
+        if item == "the dropout mask":
+            out["mask"] = True
+        elif item.endswith(": not counted"):
             out["alive"] = True
         elif item.startswith("in its place "):
             out["storage"] = nbytes(item[13:])
@@ -225,6 +227,15 @@ def formal(saved: data.SavedTensor) -> str:
     if text.startswith("attribute ") and not re.fullmatch(r"\w[\w.\[\]]*", text[10:]):
         text = "attribute " + json.dumps(text[10:], ensure_ascii=False)
     return text if saved.position is None else f"{text}[{saved.position}]"
+
+
+def drawn(recording: data.Recording, saved: data.SavedTensor) -> bool:
+    """Whether a kept tensor is what dropout drew."""
+    if saved.argument == "result1" and recording.nodes[saved.node].name == "NativeDropoutBackward0":
+        return True
+    after = [recording.events[recording.storages[s].born + 1] for s in saved.storages if recording.storages[s].born >= 0
+             and recording.storages[s].op.startswith("aten.empty")]  # fmt: skip
+    return not saved.names and any(event.op.startswith("aten.bernoulli_") for event in after)
 
 
 def info(saved: data.SavedTensor) -> tuple | None:
@@ -284,7 +295,7 @@ def expected_graph(recording: data.Recording, g: int) -> dict:
                 dict(
                     output=saved.output, names=saved.names, formal=formal(saved), bytes=saved.nbytes, state=state,
                     tensor=info(saved), packed=saved.packed if state == "packed" else "",
-                    alive=alive, first=first, storage=size if view else None,
+                    mask=drawn(recording, saved), alive=alive, first=first, storage=size if view else None,
                 )
             )  # fmt: skip
         nodes.append(out)
