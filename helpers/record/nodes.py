@@ -296,14 +296,19 @@ class Nodes:
     def unmark(self, roots: Iterable[Any]) -> None:
         """Take our markers out of every node behind the roots."""
         queue = list(roots)
-        for function in queue:
+        seen = set(queue)
+        for function in queue:  # grows while we walk; on through nodes that we never marked: ours may lie behind them
             metadata = function.metadata
             marker = metadata.get(_KEY)
-            if marker is None or marker.owner is not self.owner:
-                continue
-            self.watches.pop(marker.id, None)
-            del metadata[_KEY]
-            queue.extend(target for target, _ in function.next_functions if target is not None)
+            if marker is not None and marker.owner is self.owner:
+                self.watches.pop(marker.id, None)
+                del metadata[_KEY]
+            elif not self.watches:
+                break
+            for target, _ in function.next_functions:
+                if target is not None and target not in seen:
+                    seen.add(target)
+                    queue.append(target)
 
 
 def _info(metadata: Any) -> tuple[tuple[int, ...], str, str] | None:

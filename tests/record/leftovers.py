@@ -32,7 +32,7 @@ def standing() -> dict[str, Any]:
         "dispatch modes": _get_current_dispatch_mode_stack(),
         "function modes": _get_current_function_mode_stack(),
         "keys": (repr(torch._C._dispatch_tls_local_include_set()), repr(torch._C._dispatch_tls_local_exclude_set())),
-        "saved-tensor hooks": getattr(torch._C._autograd, "_top_saved_tensors_default_hooks", lambda ignore: None)(True),
+        "saved-tensor hooks": saved_tensor_hooks(),
         "grad": (torch.is_grad_enabled(), torch.is_inference_mode_enabled(), torch.is_anomaly_enabled()),
         "threads": (torch.autograd.is_multithreading_enabled(), threading.active_count()),
         "gc": (gc.isenabled(), gc.get_threshold(), list(gc.callbacks), gc.get_debug()),
@@ -40,6 +40,11 @@ def standing() -> dict[str, Any]:
         "interrupt": signal.getsignal(signal.SIGINT),
         "recording": recorder._active,
     }
+
+
+def saved_tensor_hooks() -> Any:
+    """The pair that packs and unpacks what is saved now; None for none, and where an early torch does not tell."""
+    return getattr(torch._C._autograd, "_top_saved_tensors_default_hooks", lambda ignore: None)(True)
 
 
 def _sized(value: Any) -> bool:

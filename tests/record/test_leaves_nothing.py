@@ -15,7 +15,7 @@ from torch.utils.checkpoint import checkpoint
 from helpers import Run, record
 from helpers.record import Recorder
 
-from .leftovers import Interrupt, marked, standing, tensors_alive
+from .leftovers import Interrupt, marked, saved_tensor_hooks, standing, tensors_alive
 
 
 class Work:
@@ -171,7 +171,7 @@ def test_ctrl_c_at_any_line_of_ours(how, monkeypatch):
 def put_back_torchs_own():
     """A context manager of torch that is interrupted as it enters, watched or not, leaves behind what it just set."""
     torch.set_grad_enabled(True)
-    while standing()["saved-tensor hooks"] is not None:
+    while saved_tensor_hooks() is not None:
         torch._C._autograd._pop_saved_tensors_default_hooks()
 
 
