@@ -10,6 +10,7 @@ import sys
 import sysconfig
 from collections.abc import Iterator
 from types import CodeType, FrameType
+from typing import Any
 
 import torch
 
@@ -185,3 +186,22 @@ def _dedent(lines: tuple[str, ...]) -> str:
     import textwrap
 
     return textwrap.dedent("\n".join(lines))
+
+
+def variables(frame: FrameType) -> list[tuple[str, Any]]:
+    """Variables of a frame that its own code names, with their values; the frame is left as it was."""
+    code: CodeType = frame.f_code
+    local = frame.f_locals
+    if not code.co_flags & 1:  # a module or a cell: its real namespace
+        return [(n, local[n]) for n in code.co_names if n in local]
+    found = [(n, local[n]) for n in (*code.co_varnames, *code.co_cellvars, *code.co_freevars) if n in local]
+    _forget_snapshot(local)
+    shared = frame.f_globals
+    return found + [(n, shared[n]) for n in code.co_names if n in shared]
+
+
+def _forget_snapshot(variables: Any) -> None:
+    """Before Python 3.13, f_locals is a copy that the frame keeps: emptied, or it would hold deleted tensors."""
+    # Its owners: the frame, the caller's name, our name, getrefcount's argument. More: the learner called locals().
+    if type(variables) is dict and sys.getrefcount(variables) <= 4:
+        variables.clear()

@@ -6,8 +6,8 @@ degrades, the rest goes on. Signatures as in torch 2.6 to 2.14.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import cache, wraps
 from typing import Any
@@ -75,8 +75,21 @@ def no_dispatch() -> Iterator[None]:
 
 
 @contextmanager
-def engine_entry(wrapper: Callable[..., Any]) -> Iterator[None]:
-    """Route every entry into backward through `wrapper(original, tensors, *args, **kwargs)`.
+def replaced(owners: Iterable[Any], name: str, original: Any, replacement: Any) -> Iterator[None]:
+    """Let `replacement` stand for `original` in each owner that has it; put back only what is still ours."""
+    places = [owner for owner in owners if getattr(owner, name, None) is original]
+    try:
+        for owner in places:
+            setattr(owner, name, replacement)
+        yield
+    finally:
+        for owner in places:
+            if getattr(owner, name) is replacement:
+                setattr(owner, name, original)
+
+
+def engine_entry(wrapper: Callable[..., Any]) -> AbstractContextManager[None]:
+    """While it is entered, every entry into backward goes through `wrapper(original, tensors, *args, **kwargs)`.
 
     `Tensor.backward`, `autograd.backward` and `autograd.grad` all call this one Python function.
     """
@@ -88,19 +101,10 @@ def engine_entry(wrapper: Callable[..., Any]) -> Iterator[None]:
     def entry(tensors: Any, *args: Any, **kwargs: Any) -> Any:
         return wrapper(original, tensors, *args, **kwargs)
 
-    places = [module for module in (front, graph) if getattr(module, "_engine_run_backward", None) is original]
-    try:
-        for module in places:
-            module._engine_run_backward = entry
-        yield
-    finally:
-        for module in places:
-            if module._engine_run_backward is entry:
-                module._engine_run_backward = original
+    return replaced((front, graph), "_engine_run_backward", original, entry)
 
 
-@contextmanager
-def random_states(seen: Callable[[torch.Tensor], None]) -> Iterator[None]:
+def random_states(seen: Callable[[torch.Tensor], None]) -> AbstractContextManager[None]:
     """Tell of each copy of the random state that checkpointing takes: its memory comes from no operation."""
     original = torch.random.get_rng_state
 
@@ -110,15 +114,7 @@ def random_states(seen: Callable[[torch.Tensor], None]) -> Iterator[None]:
         seen(state)
         return state
 
-    places = [module for module in (torch, torch.random) if module.get_rng_state is original]
-    try:
-        for module in places:
-            module.get_rng_state = get_rng_state
-        yield
-    finally:
-        for module in places:
-            if module.get_rng_state is get_rng_state:
-                module.get_rng_state = original
+    return replaced((torch, torch.random), "get_rng_state", original, get_rng_state)
 
 
 #: Whether a saved tensor can be read raw, without a check or a hook. Early torch 2 cannot.
@@ -150,11 +146,11 @@ class DefaultHooks:
             self.depth -= 1
             return pop(*args)
 
-        try:
-            _autograd._push_saved_tensors_default_hooks, _autograd._pop_saved_tensors_default_hooks = pushed, popped
+        with (
+            replaced((_autograd,), "_push_saved_tensors_default_hooks", push, pushed),
+            replaced((_autograd,), "_pop_saved_tensors_default_hooks", pop, popped),
+        ):
             yield
-        finally:
-            _autograd._push_saved_tensors_default_hooks, _autograd._pop_saved_tensors_default_hooks = push, pop
 
 
 def saved_data(raw: Any, function: Any, argument: str, position: int | None, hooked: bool | None) -> tuple[Any, Any]:

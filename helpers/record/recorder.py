@@ -8,7 +8,7 @@ import threading
 import weakref
 from contextlib import ExitStack
 from functools import partial
-from types import CodeType, FrameType
+from types import FrameType
 from typing import Any
 
 import torch
@@ -23,7 +23,8 @@ from .errors import RecordError
 from .interrupts import Interrupts, held
 from .kernels import Kernels
 from .nodes import Nodes
-from .places import Places
+from .operations import Operation, dense
+from .places import Places, variables
 from .tensors import PLAIN, geometry, name_of, shape_of, storages_of
 
 Tensor = torch.Tensor
@@ -32,19 +33,6 @@ aten = torch.ops.aten
 #: Devices whose memory we can follow by their storages.
 DEVICES = ("cpu", "cuda", "meta")
 _FOLLOWED = set(DEVICES)
-
-_STRIDED = torch.strided
-
-#: Operations that change nothing a reader could see, unless they allocate or make a node.
-_QUIET = {"aten.detach", "aten.alias", "aten.t", "aten.view", "aten.expand", "aten.transpose", "aten.unsqueeze"}
-
-#: What torch asks a tensor subclass about itself, while it holds that tensor's lock: nothing may be read then.
-_QUESTIONS = {
-    *(f"aten.sym_{what}" for what in ("is_contiguous", "numel", "size", "storage_offset", "stride")),
-    *(f"aten.{what}" for what in ("dim", "numel", "size", "storage_offset", "stride")),
-    *(f"aten.is_{what}" for what in ("contiguous", "non_overlapping_and_dense", "strides_like_format")),
-    *(f"prim.{what}" for what in ("device", "layout")),
-}
 
 #: Why there is no graph although there was one.
 GONE = (
@@ -59,26 +47,6 @@ _lock = threading.Lock()
 
 class _StorageWatch(weakref.ref):
     __slots__ = ("key", "note")
-
-
-class _Op:
-    """What the recorder wants to know of an operation, looked up once a recording."""
-
-    __slots__ = ("add", "detach", "foreach", "func", "lift", "name", "question", "quiet", "written")
-
-    def __init__(self, func: Any) -> None:
-        self.func = func  # held, so that its id stays its own
-        self.name = str(func._overloadpacket)
-        self.add = func is aten.add.Tensor
-        self.detach = func is aten.detach.default
-        self.lift = func is aten.lift_fresh.default
-        self.quiet = self.name in _QUIET
-        self.question = self.name in _QUESTIONS
-        arguments = func._schema.arguments if func._schema.is_mutable else ()
-        self.written = tuple(  # arguments that it changes in place
-            (i, a.name) for i, a in enumerate(arguments) if a.alias_info is not None and a.alias_info.is_write
-        )
-        self.foreach = bool(self.written) and self.name.startswith("aten._foreach_")
 
 
 class _Mode(private.DispatchMode):
@@ -128,7 +96,7 @@ class Recorder:
         self._running: list[int | None] = []  # for each pass: the node inside its formula, None between nodes
         self._last: list[int | None] = []  # for each pass: the node that ran last
         self._last_line: Any = None
-        self._ops: dict[int, _Op] = {}
+        self._ops: dict[int, Operation] = {}
         self._failure: tuple | None = None  # the exception that left a backward pass last: its id, the pass, the node
         self._interrupts = Interrupts()
         self._blind: Any = None  # while a formula runs that must not see our mode: the guard that hides it
@@ -463,15 +431,15 @@ class Recorder:
 
     def _read_names(self, frame: FrameType) -> None:
         """Names of the learner's variables that hold tensors, as far as the running code names them."""
-        self._call(_variables(frame))
+        self._call(variables(frame))
 
     def _read_globals(self) -> None:
         """The same for what the learner's functions name outside themselves."""
         for code, names in self.places.namespaces.items():
             self._call([(name, names[name]) for name in code.co_names if name in names])
 
-    def _call(self, variables: list[tuple[str, Any]]) -> None:
-        for name, tensor in variables:
+    def _call(self, named: list[tuple[str, Any]]) -> None:
+        for name, tensor in named:
             if not isinstance(tensor, Tensor) or name.startswith("_"):
                 continue
             for storage in storages_of(tensor):
@@ -520,7 +488,7 @@ class Recorder:
         """The largest module in the learner's variables that holds this one (`for layer in model:` calls its parts)."""
         best, most = ("", module), 0
         for frame in self.places.learners():
-            for name, value in _variables(frame):
+            for name, value in variables(frame):
                 if isinstance(value, torch.nn.Module) and not name.startswith("_"):
                     inside = list(value.modules())
                     if len(inside) >= most and any(child is module for child in inside):
@@ -574,7 +542,7 @@ class Recorder:
             self._fault(fault)
             return func(*args, **kwargs)
         kernel = twin or func
-        versions = _versions(op, args, kwargs) if op.foreach else ()
+        versions = op.versions(args, kwargs) if op.foreach else ()
         if self.kernels is None:
             out = kernel(*args, **kwargs)
         else:
@@ -592,12 +560,12 @@ class Recorder:
             self._fault(fault)
         return out
 
-    def _op(self, func: Any) -> _Op:
-        op = self._ops[id(func)] = _Op(func)
+    def _op(self, func: Any) -> Operation:
+        op = self._ops[id(func)] = Operation(func)
         return op
 
     @held
-    def _before(self, op: _Op, args: tuple, kwargs: dict) -> tuple[EventNote, Any]:
+    def _before(self, op: Operation, args: tuple, kwargs: dict) -> tuple[EventNote, Any]:
         if self._pending and not op.detach:  # a node detaches each output that it saves: it is not complete yet
             self._settle()
         grad = torch.is_grad_enabled()
@@ -644,7 +612,7 @@ class Recorder:
         newborn = event if op.lift else None
         live = self.live
         for tensor in tensors:
-            if type(tensor) in PLAIN and tensor.layout is _STRIDED:
+            if type(tensor) in PLAIN and tensor.layout is torch.strided:
                 note = live.get(tensor.untyped_storage()._cdata)
                 if note is not None and (note.fixed is not None or not (note.made_between or tensor.requires_grad)):
                     continue
@@ -665,7 +633,7 @@ class Recorder:
         return event, twin
 
     @held
-    def _after(self, op: _Op, args: tuple, kwargs: dict, out: Any, event: EventNote) -> None:
+    def _after(self, op: Operation, args: tuple, kwargs: dict, out: Any, event: EventNote) -> None:
         follow = event.phase == "forward" or torch.is_grad_enabled()
         for value in out if isinstance(out, (tuple, list)) else (out,):
             for tensor in value if isinstance(value, (tuple, list)) else (value,):
@@ -685,7 +653,7 @@ class Recorder:
         if not private.RAW:
             event.hooked = self.hooks.depth > 0
         if op.written:
-            for tensor in _written(op.written, args, kwargs):
+            for tensor in op.writes(args, kwargs):
                 for note in self.see_all(tensor):
                     for saved in note.saved:
                         if saved.changed is None and saved.kept is not event:
@@ -716,10 +684,10 @@ class Recorder:
         """Whether the engine, unwatched, adds these two gradients in place: it does if it alone owns the first."""
         if kwargs or not isinstance(args[1], Tensor) or private.tangents_run():
             return False
-        if any(type(t) is not Tensor or t.layout is not _STRIDED for t in args):
+        if any(type(t) is not Tensor or t.layout is not torch.strided for t in args):
             return False
         old = args[0]
-        return not old.is_nested and private.owners(old) == self.capabilities.exclusive and _dense(old)
+        return not old.is_nested and private.owners(old) == self.capabilities.exclusive and dense(old)
 
     @held
     def _random_state(self, state: Tensor) -> None:
@@ -959,52 +927,5 @@ def unfollowed(device: str) -> str:
     )
 
 
-def _versions(op: _Op, args: tuple, kwargs: dict) -> list[tuple[Tensor, int]]:
-    return [(t, t._version) for t in _written(op.written, args, kwargs) if not t.is_inference()]
-
-
-def _written(arguments: tuple, args: tuple, kwargs: dict) -> list[Tensor]:
-    found = []
-    for i, name in arguments:
-        value = args[i] if i < len(args) else kwargs.get(name)
-        if isinstance(value, Tensor):
-            found.append(value)
-        elif isinstance(value, (list, tuple)):
-            found.extend(v for v in value if isinstance(v, Tensor))
-    return found
-
-
-def _dense(tensor: Tensor) -> bool:
-    """Whether its elements fill their memory without gap or overlap, in whatever order."""
-    if tensor.is_contiguous():
-        return True
-    step = 1
-    for stride, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
-        if size != 1:
-            if stride != step:
-                return False
-            step *= size
-    return True
-
-
 def _all_tensors() -> list[Tensor]:
     return [o for o in gc.get_objects() if issubclass(type(o), Tensor) and o.requires_grad and not o.is_leaf]
-
-
-def _variables(frame: FrameType) -> list[tuple[str, Any]]:
-    """Variables of a frame that its own code names, with their values; the frame is left as it was."""
-    code: CodeType = frame.f_code
-    variables = frame.f_locals
-    if not code.co_flags & 1:  # a module or a cell: its real namespace
-        return [(n, variables[n]) for n in code.co_names if n in variables]
-    found = [(n, variables[n]) for n in (*code.co_varnames, *code.co_cellvars, *code.co_freevars) if n in variables]
-    _forget_snapshot(variables)
-    shared = frame.f_globals
-    return found + [(n, shared[n]) for n in code.co_names if n in shared]
-
-
-def _forget_snapshot(variables: Any) -> None:
-    """Before Python 3.13, f_locals is a copy that the frame keeps: emptied, or it would hold deleted tensors."""
-    # Its owners: the frame, the caller's name, our name, getrefcount's argument. More: the learner called locals().
-    if type(variables) is dict and sys.getrefcount(variables) <= 4:
-        variables.clear()

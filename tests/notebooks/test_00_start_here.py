@@ -40,6 +40,9 @@ def test_each_byte_of_the_peak():
     line = timeline(recording)
     assert (line.totals[0], max(line.totals), line.totals[-1]) == (8, 24, 20)
     assert all(storage.nbytes == 4 for storage in recording.storages) and len(recording.storages) == 6
+    # A gradient that arrives changes its category, and nothing is allocated.
+    arrived = [e for e in recording.events if e.kind == "accumulate"]
+    assert [(e.allocated, [c for _, c in e.moved]) for e in arrived] == [((), ["gradients"])] * 2
     # x, y, then z in forward; the 1 and two gradients in backward: half of the peak. Only the 1 goes again.
     born = [("before" if s.born < 0 else recording.events[s.born].phase) for s in recording.storages]
     assert born == ["before", "before", "forward", "backward", "backward", "backward"]
@@ -53,4 +56,5 @@ def test_the_sum_keeps_nothing_and_peaks_as_high():
     assert kept_at(recording) == () and kept_bytes(recording, parameters=True) == 0
     assert max(timeline(recording).totals) == 24
     # Each leaf has a copy of its own of the 1 that backward began with.
+    assert [s.op for s in recording.storages[-2:]] == ["aten.new_empty_strided"] * 2
     assert (x.grad.item(), y.grad.item()) == (1, 1) and x.grad.data_ptr() != y.grad.data_ptr()
