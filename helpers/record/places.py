@@ -41,6 +41,11 @@ def is_notebook(filename: str) -> bool:
     return "ipykernel_" in filename or filename.startswith("<ipython-input")
 
 
+def is_top_level(code: CodeType) -> bool:
+    """Whether it is a cell or a script itself, no function in it. Older IPythons name a cell's code by its line."""
+    return "<module>" in (code.co_name, code.co_qualname)
+
+
 class Places:
     """Interns places and sources while a recording runs."""
 
@@ -134,7 +139,7 @@ class Places:
         found = self._place_ids.get(key)
         if found is None:
             frames = tuple(
-                Frame(self._source(code), line, "" if code.co_name == "<module>" else code.co_qualname)
+                Frame(self._source(code), line, "" if is_top_level(code) else code.co_qualname)
                 for code, line in reversed(key)
             )
             if self.cell is None:
@@ -145,7 +150,7 @@ class Places:
 
     def _source(self, code: CodeType) -> int:
         name = code.co_filename
-        whole = is_notebook(name) or code.co_name == "<module>"
+        whole = is_notebook(name) or is_top_level(code)
         key = name if whole else (name, code.co_firstlineno)
         if key not in self._source_ids:
             lines = [line.rstrip("\n") for line in linecache.getlines(name)]
