@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from os import PathLike
 from pathlib import Path
 from types import FrameType
@@ -24,9 +25,10 @@ FORMATS = (".html", ".svg", ".json")
 class Run:
     """One recorded run. Views are made when asked for, from the recording alone; no view runs the code again."""
 
-    def __init__(self, recorder: Recorder | None = None, recording: Recording | None = None) -> None:
+    def __init__(self, recorder: Recorder | None = None, make: Callable[[], Recording] | None = None) -> None:
         self._recorder = recorder
-        self._recording = recording
+        self._make = make  # makes the recording, at the first look: a step that is watched need not wait for it
+        self._recording: Recording | None = None
 
     # ---------------------------------------------------------------- as a context manager
 
@@ -44,7 +46,7 @@ class Run:
     def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> None:
         recorder, self._recorder = self._recorder, None
         told = recorder.refused(error)
-        self._recording = recorder.stop(told)
+        self._make = recorder.stop(told)
         if told is not error:
             raise told from None
 
@@ -53,10 +55,15 @@ class Run:
     @property
     def recording(self) -> Recording:
         """The data: events, storages, graphs, saved tensors (see helpers.data)."""
-        if self._recording is None and self._recorder is None:
-            raise RecordError("The recording was interrupted while it ended. Run the cell again.")
         if self._recording is None:
-            raise RecordError("The recording is not over yet. Look at it after the `with record()` block has ended.")
+            if self._recorder is not None:
+                raise RecordError(
+                    "The recording is not over yet. Look at it after the `with record()` block has ended."
+                )
+            if self._make is None:
+                raise RecordError("The recording was interrupted while it ended. Run the cell again.")
+            self._recording = self._make()
+            self._make = None
         return self._recording
 
     @property
@@ -118,9 +125,9 @@ class Run:
             return str(error)
 
     def __repr__(self) -> str:
-        if self._recording is None:
+        if self._recorder is not None:
             return "<Run, not over yet>"
-        counts = {"event": len(self._recording.events), "graph": len(self._recording.graphs)}
+        counts = {"event": len(self.recording.events), "graph": len(self.recording.graphs)}
         return f"<Run of {', '.join(f'{n} {what}' + 's' * (n != 1) for what, n in counts.items())}>"
 
     def save(self, path: str | PathLike[str]) -> Path:
@@ -185,9 +192,9 @@ def record(
             raise
         raise error from None
     finally:
-        recording = recorder.stop(error, result)
+        make = recorder.stop(error, result)
         del error, result
-    return Run(recording=recording)
+    return Run(make=make)
 
 
 @free
@@ -197,7 +204,8 @@ def _call(step: Any, args: Any, kwargs: Any) -> Any:
 
 def load(path: str | PathLike[str]) -> Run:
     """The run that `Run.save("….json")` wrote. Any other file raises helpers.data.RecordingFormatError, a sentence."""
-    return Run(recording=loads(Path(path).read_bytes()))
+    recording = loads(Path(path).read_bytes())
+    return Run(make=lambda: recording)
 
 
 def _check_step(step: Any) -> None:

@@ -6,6 +6,7 @@ import gc
 import sys
 import threading
 import weakref
+from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
 from types import FrameType
@@ -142,14 +143,17 @@ class Recorder:
             raise
 
     @held
-    def stop(self, error: BaseException | None = None, result: Any = None) -> Recording:
-        """End the watching, put everything back, give the Recording. `result` keeps a call's value alive till here."""
+    def stop(self, error: BaseException | None = None, result: Any = None) -> Callable[[], Recording]:
+        """End the watching and put everything back. What it gives makes the Recording, once somebody wants it.
+
+        `result` keeps a call's value alive till here.
+        """
         try:
             return self._stop(error, result)
         finally:
             self._interrupts.end()
 
-    def _stop(self, error: BaseException | None, result: Any) -> Recording:
+    def _stop(self, error: BaseException | None, result: Any) -> Callable[[], Recording]:
         try:
             self._stack.close()
             if self.kernels is not None:
@@ -158,17 +162,11 @@ class Recorder:
                 self._guarded(self._finish, error, result)
         finally:
             self._tear_down()
-        spell_out(self.events, self.storages, self.nodes.notes, self._roots)
-        nodes, made_with = self.nodes, (("torch", str(torch.__version__)),)
-        collecting = gc.isenabled()
-        gc.disable()  # nothing here becomes garbage, and each round over the many new objects would find none
-        try:
-            return freeze(
-                self.events, self.storages, nodes.saved, nodes.notes, self.graphs, self.places, self.notes, made_with
-            )
-        finally:
-            if collecting:
-                gc.enable()
+        nodes = self.nodes
+        spell_out(self.events, self.storages, nodes.notes, self._roots)
+        return partial(
+            _frozen, self.events, self.storages, nodes.saved, nodes.notes, self.graphs, self.places, self.notes
+        )
 
     def refused(self, error: BaseException | None) -> BaseException | None:
         """The error that the watched code raised; our own sentence again where torch's compiler has wrapped it."""
@@ -917,6 +915,16 @@ class Recorder:
                 queue.extend(value.values())
             elif isinstance(value, (list, tuple)):
                 queue.extend(value)
+
+
+def _frozen(*notes: Any) -> Recording:
+    collecting = gc.isenabled()
+    gc.disable()  # nothing here becomes garbage, and each round over the many new objects would find none
+    try:
+        return freeze(*notes, (("torch", str(torch.__version__)),))
+    finally:
+        if collecting:
+            gc.enable()
 
 
 def unfollowed(device: str) -> str:
