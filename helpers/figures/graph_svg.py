@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from . import layout, ledger, text
 from .draw import Svg, width_of
 from .graph_text import state_words
-from .items import CAPTION, COMPACT, Item, Style
+from .items import CAPTION, COMPACT, Item, Style, Words
 from .palette import FAINT, FRAME, GRAPH, INK, SOFT
 from .scene import FRAME_LABEL, Scene
 from .view import View, all_rows, counts_of, flags_of, title_of
@@ -106,6 +106,14 @@ def draw_arrow(svg: Svg, scene: Scene, arrow: layout.Arrow, curve: list[layout.P
         svg.text(x + 7, y - 6 - 11 * above, label, size=9.5, fill=SOFT)
 
 
+def draw_lines(svg: Svg, lines: Iterable[Words], x: float, y: float, step: float, colour: str) -> None:
+    """Centred lines of text, one `step` below the other, the first at y."""
+    for words in lines:
+        fill = words.colour or (SOFT if words.soft else colour)
+        svg.text(x, y, words.content, size=words.size, bold=words.bold, italic=words.italic, fill=fill, anchor="middle")
+        y += step
+
+
 def draw_item(svg: Svg, item: Item, x: float, y: float, style: Style, *, caption: bool) -> None:
     paint = GRAPH[item.kind]
     box = item.box
@@ -118,19 +126,7 @@ def draw_item(svg: Svg, item: Item, x: float, y: float, style: Style, *, caption
     )
     tall = box.height - box.out_height
     step = y + (tall - len(item.lines) * style.line) / 2 + style.line / 2 + 4
-    for words in item.lines:
-        colour = words.colour or (SOFT if words.soft else paint.text)
-        svg.text(
-            x + box.main / 2,
-            step,
-            words.content,
-            size=words.size,
-            bold=words.bold,
-            italic=words.italic,
-            fill=colour,
-            anchor="middle",
-        )
-        step += style.line
+    draw_lines(svg, item.lines, x + box.main / 2, step, style.line, paint.text)
     if item.outs:
         cx = x
         base = y + box.height - box.out_height
@@ -185,19 +181,8 @@ def draw_region(svg: Svg, item: Item, x: float, y: float, style: Style, *, capti
             x + e.x, y + e.y, e.rx, e.ry, fill=paint.fill, line=paint.line, width=width, dash=dash, css="tensor"
         )
         step = y + e.y - (len(e.lines) - 1) * style.tensor_line / 2 + 3.6
-        for words in e.lines:
-            colour = words.colour or (SOFT if words.soft or e.state == "released" else paint.text)
-            svg.text(
-                x + e.x,
-                step,
-                words.content,
-                size=words.size,
-                bold=words.bold,
-                italic=words.italic,
-                fill=colour,
-                anchor="middle",
-            )
-            step += style.tensor_line
+        colour = SOFT if e.state == "released" else paint.text
+        draw_lines(svg, e.lines, x + e.x, step, style.tensor_line, colour)
         svg.close()
 
 

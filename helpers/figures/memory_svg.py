@@ -137,7 +137,7 @@ def draw(
     svg.text((LEFT + right) / 2, y, caption, size=11, mono=False, fill=SOFT, anchor="middle")
     y = draw_peak(svg, recording, line, parts, y + 28)
     if inside:
-        y = draw_inside(svg, recording, inside, y + 6)
+        y = draw_inside(svg, inside, y + 6)
     return svg.finish(WIDTH, y, f"Memory: peak {text.both(peak)}")
 
 
@@ -236,7 +236,7 @@ def share_words(n: int, total: int) -> str:
     return f"{share:.0f} %" if share >= 0.5 else "< 1 %"
 
 
-def draw_inside(svg: Svg, recording: Recording, inside: Inside, y: float) -> float:
+def draw_inside(svg: Svg, inside: Inside, y: float) -> float:
     """What kernels held: the highest moment as a sum, and the operators that held most."""
     svg.open("legend inside", "memory that a kernel takes and gives back while it runs")
     svg.line(18, y - 10, WIDTH - 18, y - 10, line=FRAME)

@@ -133,7 +133,7 @@ def build(view: View, folding: Folding) -> Scene:
     for item in items:
         measure(item, look.style, caption=regions <= 6)
     frames, frame_labels = frames_of(view, folding, items, arrows)
-    above = apart(items, arrows, frames)
+    above = apart(arrows, frames)
     return Scene(items, arrows, labels, frames, frame_labels, regions <= 6, look.style, above)
 
 
@@ -209,9 +209,7 @@ def frames_of(
     return frames, list(groups)
 
 
-def apart(
-    items: Sequence[Item], arrows: Sequence[layout.Arrow], frames: Sequence[layout.Frame]
-) -> list[tuple[int, int]]:
+def apart(arrows: Sequence[layout.Arrow], frames: Sequence[layout.Frame]) -> list[tuple[int, int]]:
     """What keeps frames below what feeds them and above what they feed, leaves included: else they stand side by side,
     and the picture grows wide."""
     feeding: dict[int, set[int]] = {}

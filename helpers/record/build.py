@@ -233,7 +233,7 @@ def freeze(events, storages, saved, nodes, graphs, places: Places, notes, made_w
         )
         for g in graphs
     )
-    cell, span = places.recorded_block()
+    cell, span = places.block
     sources = tuple(
         replace(s, label="this cell" if s.id == cell else "another cell") if s.label == "a cell" else s
         for s in places.sources

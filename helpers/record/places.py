@@ -52,6 +52,10 @@ class Places:
     def __init__(self, boundary: FrameType | None, *, include_boundary: bool) -> None:
         self.boundary = boundary  # the walk ends here; dropped when the recording ends
         self.include_boundary = include_boundary
+        self.block: tuple[int | None, tuple[int, int]] = (
+            None,
+            (0, 0),
+        )  # source and lines of the block, once it is over
         self.places: list[Place] = []
         self.sources: list[Source] = []
         self._place_ids: dict[tuple, int] = {}
@@ -165,7 +169,13 @@ class Places:
             self.sources.append(Source(number, label, first, tuple(lines)))
         return self._source_ids[key]
 
-    def recorded_block(self) -> tuple[int | None, tuple[int, int]]:
+    def close(self) -> None:
+        """The block is over: where it lies is settled while its source is at hand, and its frame is let go."""
+        self.block = self._recorded_block()
+        self.boundary = None
+        self.namespaces.clear()
+
+    def _recorded_block(self) -> tuple[int | None, tuple[int, int]]:
         """Source and line range of the recorded block: the `with` statement around the entry line, or the function."""
         if self.cell is None:
             return None, (0, 0)

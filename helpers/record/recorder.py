@@ -149,17 +149,17 @@ class Recorder:
         `result` keeps a call's value alive till here.
         """
         try:
-            return self._stop(error, result)
+            return self._stop(error)
         finally:
             self._interrupts.end()
 
-    def _stop(self, error: BaseException | None, result: Any) -> Callable[[], Recording]:
+    def _stop(self, error: BaseException | None) -> Callable[[], Recording]:
         try:
             self._stack.close()
             if self.kernels is not None:
                 self._guarded(self.kernels.note)
             with private.no_dispatch():
-                self._guarded(self._finish, error, result)
+                self._guarded(self._finish, error)
         finally:
             self._tear_down()
         nodes = self.nodes
@@ -186,9 +186,7 @@ class Recorder:
             for storage in self.storages:
                 storage.watch = None
             if getattr(self, "places", None) is not None and self.places.boundary is not None:
-                self._block = self.places.recorded_block()
-                self.places.boundary = None
-                self.places.namespaces.clear()
+                self.places.close()
             self.live.clear()
             self._pending.clear()
             self._outputs.clear()
@@ -202,7 +200,7 @@ class Recorder:
                 if _active is self:
                     _active = None
 
-    def _finish(self, error: BaseException | None, result: Any) -> None:
+    def _finish(self, error: BaseException | None) -> None:
         self._settle()
         waiting, self._lazy = self._lazy, []
         for module, prefix in waiting:
@@ -224,7 +222,7 @@ class Recorder:
         self._read_globals()
         roots = self._living()
         if not self.graphs and self.graph_wanted:
-            self._capture_end(result)
+            self._capture_end()
             if not self.graphs and self.made:
                 self.notes.append(GONE)
         self.nodes.unmark(roots)
@@ -241,7 +239,7 @@ class Recorder:
         alive = (reference() for reference in self._outputs.values())
         return [t.grad_fn for t in alive if t is not None and t.grad_fn is not None]
 
-    def _capture_end(self, result: Any) -> None:
+    def _capture_end(self) -> None:
         """With no backward: the graphs of live tensors that nothing has consumed."""
         ids: dict[int, tuple[Any, int]] = {}
         for tensor in _all_tensors():
@@ -380,7 +378,7 @@ class Recorder:
             return None
         return self.made.get(number, self._done)
 
-    def leaf(self, tensor: Tensor, name: Rooted | None = None, *, optimizer: bool = False) -> tuple[StorageNote, ...]:
+    def leaf(self, tensor: Tensor, name: Rooted | None = None) -> tuple[StorageNote, ...]:
         """Note a leaf that wants a gradient: its category, its name, and the gradient that it has."""
         try:
             notes = self.see_all(tensor)
