@@ -10,10 +10,28 @@ run           # everything side by side
 run.graph     # the graph, with what it keeps
 run.kept      # the ledger: what is kept for backward, and why
 run.memory    # live bytes by category
+
+And the lessons: predict, reveal, quiz, check, verdict, reset.
 """
+
+import importlib
 
 from .environment import environment
 from .record import RecordError
 from .run import Run, load, record
 
-__all__ = ["RecordError", "Run", "environment", "load", "record"]
+# Loaded when first asked for: `import helpers` stays quick.
+_LESSONS = ("LessonError", "check", "predict", "quiz", "reset", "reveal", "verdict")
+
+__all__ = ["RecordError", "Run", "environment", "load", "record", *_LESSONS]
+
+
+def __getattr__(name):
+    if name not in _LESSONS:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    globals()[name] = value = getattr(importlib.import_module(".lessons", __name__), name)
+    return value
+
+
+def __dir__():
+    return sorted({*globals(), *_LESSONS})

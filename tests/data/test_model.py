@@ -16,11 +16,16 @@ from .samples import ALL, by_hand
 HELPERS = Path(data.__file__).parents[1]
 CLASSES = [c for c in vars(model).values() if dataclasses.is_dataclass(c) and c.__module__ == model.__name__]
 #: Which part may import which: of ours, nothing else.
-MAY_IMPORT = {"data": set(), "record": {"data"}, "figures": {"data"}}
+MAY_IMPORT = {
+    "data": set(),
+    "record": {"data"},
+    "figures": {"data"},
+    "lessons": {"data", "record", "gpu", "figures"},
+}
 TOP_LEVEL = {
     "run": {"data", "record", "figures"},
     "environment": {"figures"},
-    "__init__": {"environment", "record", "run"},
+    "__init__": {"environment", "record", "run", "lessons"},
 }
 
 
