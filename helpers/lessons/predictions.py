@@ -287,9 +287,9 @@ def _by_one(asked: Question, kept: dict, found) -> tuple[dict, dict]:
     answer, after = kept["answer"], kept["after"]
     measured = f"Measured: {asked.said(found)}{asked.tail(found)}."
     if asked.choices is not None and asked.key(found) is None:
-        measured = (
-            f"Measured: {asked.said(found)}, which is none of the choices."
-        measured += " If you changed nothing above, please report it; else run the cells again from the top."
+        measured = f"Measured: {asked.said(found)}, which is none of the choices."
+        measured += (
+            " Run the cells again from the top; if it stays, the question is at fault, not you: please report it."
         )
     right = None if answer is None else asked.right(answer, found)
     if answer is None:
