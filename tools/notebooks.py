@@ -29,7 +29,8 @@ ANSI = re.compile(r"\x1b\[[0-9;]*m")
 
 
 def private_ipython():
-    """No start-up file and no history of the person who runs this."""
+    """No start-up file, no history and no answers of the person who runs this."""
+    os.environ["GRADIENTS_ANSWERS"] = "off"
     os.environ["IPYTHONDIR"] = tempfile.mkdtemp(prefix="ipython-")
 
 

@@ -3,10 +3,10 @@
 Each shows itself and returns None. What the learner answers is kept in a file of their own (see `answers`).
 """
 
-from . import answers
+from . import answers, show
 from .errors import LessonError
 from .predictions import predict, reveal
-from .show import card, paragraph, show
+from .quiz import quiz
 
 __all__ = ["LessonError", "check", "predict", "quiz", "reset", "reveal", "verdict"]
 
@@ -20,7 +20,7 @@ def reset(name: str | None = None) -> None:
         text = "Forgotten: " + (f"`{name}`." if name else f"everything kept so far ({', '.join(kept)}).")
     else:
         text = f"Nothing was kept under `{name}`." if name else "Nothing was kept."
-    show(text, card(paragraph(text)))
+    show.show(text, show.card(show.paragraph(text)))
 
 
 def __getattr__(name):
@@ -32,11 +32,6 @@ def __getattr__(name):
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
-# A module and its function share a name: the function is bound last, so that it is what the package gives.
-try:
-    from .quiz import quiz
-except ModuleNotFoundError:
-    pass
 try:
     from .check import check
 except ModuleNotFoundError:

@@ -9,13 +9,12 @@ import math
 import re
 from dataclasses import dataclass
 
-from . import answers, show
+from . import answers, live, show
 from .errors import LessonError
 
 SECTION = "predictions"
 #: Questions asked in this kernel; reveal needs the one of its name.
 _asked: dict[str, Question] = {}
-_controls: dict[str, object] = {}
 
 
 @dataclass(frozen=True)
@@ -50,6 +49,12 @@ class Question:
         if key is None or isinstance(key, bool | str):
             return ""
         return self.words(key).removeprefix(show.number(key, self.unit))
+
+    def sentence(self, value) -> str:
+        """An answer as a sentence of its own; a dict row by row."""
+        if isinstance(value, dict):
+            return "; ".join(f"{row}: {self.words(key)}" for row, key in value.items()) + "."
+        return f"{self.said(value)}{self.tail(value)}."
 
     def key(self, value):
         """The choice that a value is; None for none of them. True is not 1; numbers agree by value, `within`."""
@@ -162,12 +167,12 @@ def give(name: str, value) -> str:
     kept = _kept(asked)
     if not kept["revealed"]:
         kept["answer"] = value
-        note = "No answer yet." if value in (None, {}) else f"Noted: {_sentence(asked, value)}"
+        note = "No answer yet." if value in (None, {}) else f"Noted: {asked.sentence(value)}"
     else:
         kept["after"] = None if _same(value, kept["answer"]) else value
         note = "Your answer from before the reveal stands."
         if kept["after"] is not None:
-            note = f"Noted as given after the reveal: {_sentence(asked, value)} `reset({name!r})` begins anew."
+            note = f"Noted as given after the reveal: {asked.sentence(value)} `reset({name!r})` begins anew."
     answers.put(SECTION, name, kept)
     return note
 
@@ -277,20 +282,12 @@ def _measured(asked: Question, measured):
     return {row: plain(measured[row], f"{what} for {row}") for row in asked.rows}
 
 
-def _sentence(asked: Question, value) -> str:
-    if isinstance(value, dict):
-        return ", ".join(f"{row} {asked.said(key)}" for row, key in value.items()) + "."
-    return f"{asked.said(value)}{asked.tail(value)}."
-
-
 def _by_one(asked: Question, kept: dict, found) -> tuple[dict, dict]:
     answer, after = kept["answer"], kept["after"]
     measured = f"Measured: {asked.said(found)}{asked.tail(found)}."
     if asked.choices is not None and asked.key(found) is None:
         measured = f"Measured: {asked.said(found)}, which is none of the choices."
-        measured += (
-            " Run the cells again from the top; if it stays, the question is at fault, not you: please report it."
-        )
+        measured += " Run the cells again from the top; if it stays, please report it: the question is at fault."
     right = None if answer is None else asked.right(answer, found)
     if answer is None:
         text = f"No prediction this time. {measured}"
@@ -387,9 +384,10 @@ def _show(asked: Question) -> None:
     if given in (None, {}):
         state = f"Run this cell to answer here, or answer in its code: {_example(asked)}."
     else:
-        state = f"Your answer: {_sentence(asked, given)}"
+        state = f"Your answer: {asked.sentence(given)}"
     text.append(state)
-    show.show("\n".join(text), show.card(body + show.paragraph(state, soft=True)), widget=_control(asked, given))
+    widget = live.control(SECTION, asked.name, "PredictionControl", asked, given, lambda value: give(asked.name, value))
+    show.show("\n".join(text), show.card(body + show.paragraph(state, soft=True)), widget=widget)
 
 
 def _example(asked: Question) -> str:
@@ -397,27 +395,3 @@ def _example(asked: Question) -> str:
         return "`answer=…`"
     key = next(iter(asked.choices))
     return f"`answer={{{asked.rows[0]!r}: {key!r}, …}}`" if asked.rows else f"`answer={key!r}`, and so on"
-
-
-def _control(asked: Question, given):
-    """The control, where a kernel can serve one; the one that was shown before for this name is closed."""
-    old = _controls.pop(asked.name, None)
-    if old is not None:
-        old.close()
-    if not hasattr(show.shell(), "kernel"):
-        return None
-    try:
-        from .controls import PredictionControl
-    except ImportError:
-        return None
-    control = _controls[asked.name] = PredictionControl(asked, given, lambda value: give(asked.name, value))
-    return control.widget
-
-
-def _forget(name: str | None) -> None:
-    for key, control in _controls.items():
-        if name in (None, key):
-            control.forget()
-
-
-answers.on_clear(_forget)

@@ -16,7 +16,7 @@ from helpers.figures.palette import FRAME, INK, SOFT
 
 KIND = "application/vnd.gradients-and-intermediates.{}+json"
 WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
-__all__ = ["KIND", "bullets", "card", "inline", "number", "paragraph", "shell", "show", "table"]
+__all__ = ["KIND", "bullets", "card", "details", "inline", "number", "paragraph", "shell", "show", "table"]
 
 
 def shell():
@@ -61,6 +61,12 @@ def bullets(lines: Iterable[str], *, mark: str = "none") -> str:
     items = "".join(f'<li style="margin:0 0 3px 0;">{inline(line)}</li>' for line in lines)
     indent = "4px" if mark == "none" else "24px"
     return f'<ul style="margin:0 0 8px 0;padding:0 0 0 {indent};list-style-type:{mark};color:{INK};">{items}</ul>'
+
+
+def details(summary: str, body: str) -> str:
+    """HTML that is folded until it is asked for; `summary` is inline text."""
+    head = f'<summary style="cursor:pointer;color:{INK};">{inline(summary)}</summary>'
+    return f'<details style="margin:0 0 12px 0;">{head}<div style="padding:6px 0 0 12px;">{body}</div></details>'
 
 
 def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
