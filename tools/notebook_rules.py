@@ -3,6 +3,7 @@
 import ast
 import base64
 import re
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,8 +13,12 @@ from pathlib import Path
 import nbformat
 from IPython.core.inputtransformer2 import TransformerManager
 
+from helpers.lessons.claims import claims, claims_of, misconceptions, misconceptions_of
+from helpers.lessons.show import KIND
+from helpers.lessons.verdicts import settles
 from tools import stamp
 
+VERDICT = KIND.format("verdict")
 MOST_LINES, MOST_SETUP_LINES, MOST_BYTES, MOST_HISTORY_CELLS = 15, 12, 3 * 2**20, 3
 WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
 TAGS_KNOWN = {"setup", "history", "raises-exception", "nbval-ignore-output", "exercise", "solution"}
@@ -181,23 +186,89 @@ def expected_errors(page: Page):
             yield f"{where(cell)} is tagged `raises-exception` and raised nothing"
 
 
+def chapter(page: Page) -> str:
+    """ "01" of 01_autograd.ipynb; "" for a notebook that is no chapter."""
+    found = re.match(r"(\d\d)_", page.name)
+    return found[1] if found else ""
+
+
+def parsed(cell) -> ast.Module:
+    """The cell's code, without its magics. Raises SyntaxError."""
+    return ast.parse(TransformerManager().transform_cell(cell.source))
+
+
+def named(cell, key: str) -> list:
+    """The claims or misconceptions that a cell's metadata names."""
+    course = cell.metadata.get("course", {})
+    ids = course.get(key) if isinstance(course, dict) else None
+    return ids if isinstance(ids, list) else []
+
+
 def course_ids(page: Page):
-    """Metadata `course`: {"claims": ["A3b"], "misconceptions": ["M1"]}."""
-    shape = {"claims": re.compile(r"[AB]\d+[a-z]?"), "misconceptions": re.compile(r"M\d+")}
+    """Metadata `course`: {"claims": ["A3b"], "misconceptions": ["M1"]}, each in the data of helpers/lessons."""
+    known = {"claims": claims(), "misconceptions": misconceptions()}
     for cell in page.notebook.cells:
-        ids = cell.metadata.get("course", {})
-        for key in ids:
-            listed = ids[key] if isinstance(ids[key], list) else []
-            if key not in shape or not listed or not all(shape[key].fullmatch(str(i)) for i in listed):
-                yield f"{where(cell)}: course metadata {key} = {ids[key]!r}"
+        course = cell.metadata.get("course", {})
+        if not isinstance(course, dict):
+            yield f"{where(cell)}: course metadata {course!r}"
+            continue
+        for key, ids in course.items():
+            listed = named(cell, key)
+            if key not in known or not listed or not all(isinstance(i, str) and i in known[key] for i in listed):
+                yield f"{where(cell)}: course metadata {key} = {ids!r}"
+
+
+def verdict_calls(cell) -> Iterator[str | None]:
+    """For each `verdict(...)` in a cell's code the id it is called with; None where that is not written out."""
+    try:
+        tree = parsed(cell)
+    except SyntaxError:
+        return
+    for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call)):
+        name = call.func.id if isinstance(call.func, ast.Name) else getattr(call.func, "attr", "")
+        if name == "verdict":
+            first = call.args[0] if call.args else None
+            yield first.value if isinstance(first, ast.Constant) and isinstance(first.value, str) else None
+
+
+def claims_settled(page: Page):
+    """A chapter settles each of its claims, and no other, by one verdict(), and its committed output says so."""
+    own, called = {claim.id for claim in claims_of(chapter(page))}, Counter()
+    for cell in page.cells("code"):
+        calls = list(verdict_calls(cell))
+        results = [output.data[VERDICT] for output in cell.outputs if VERDICT in output.get("data", {})]
+        settled = [result.get("id") if isinstance(result, dict) else None for result in results]
+        called.update(id for id in calls if id)
+        if None in calls:
+            yield f"{where(cell)}: verdict() wants a claim's id, in quotes, as its first argument"
+        for id in sorted({id for id in calls if id}):
+            if id not in own:
+                yield f"{where(cell)}: verdict({id!r}), and {id} is no claim of this chapter"
+            if id not in named(cell, "claims"):
+                yield f"{where(cell)} settles {id}, and its metadata does not name it"
+            if settled.count(id) != 1:
+                yield f"{where(cell)}: {settled.count(id)} results of {id} in its output, not one: `make notebooks`"
+            elif id in own and (why := settles(results[settled.index(id)], id)):
+                yield f"{where(cell)} does not settle {id}: {why}"
+        if strays := [id for id in settled if id not in calls]:
+            yield f"{where(cell)} holds results that it does not ask for: {strays}"
+    yield from (f"never settles {id}: verdict({id!r}, ...)" for id in sorted(own - set(called)))
+    yield from (f"settles {id} {times} times" for id, times in sorted(called.items()) if times > 1)
+
+
+def misconceptions_met(page: Page):
+    """Each misconception of the chapter stands in the metadata of some cell."""
+    met = {str(id) for cell in page.notebook.cells for id in named(cell, "misconceptions")}
+    for found in misconceptions_of(chapter(page)):
+        if found.id not in met:
+            yield f"no cell's metadata names {found.id}: {found.name}"
 
 
 def imports(page: Page):
     """Of the course's own code, notebooks import only the top of `helpers`."""
-    transform = TransformerManager().transform_cell
     for cell in page.cells("code"):
         try:
-            tree = ast.parse(transform(cell.source))
+            tree = parsed(cell)
         except SyntaxError as error:
             if "raises-exception" not in tags(cell):
                 yield f"{where(cell)} is no Python: {error}"
@@ -259,6 +330,8 @@ RULES = [
     known_tags,
     expected_errors,
     course_ids,
+    claims_settled,
+    misconceptions_met,
     imports,
     stamped,
     text_twins,

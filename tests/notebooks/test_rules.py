@@ -7,6 +7,7 @@ import nbformat
 import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
+from helpers.lessons.claims import CHAPTERS, claims, claims_of, misconceptions, misconceptions_of
 from tools import notebook_rules as rules
 from tools import notebooks, stamp
 
@@ -132,6 +133,17 @@ BAD = {
     "an unexpected error": ("expected_errors", tag(4)),
     "an error that did not come": ("expected_errors", set_("4.outputs", [])),
     "a wrong claim": ("course_ids", set_("3.metadata", {"course": {"claims": ["C1"]}})),
+    "a claim that is not in the data": ("course_ids", set_("3.metadata", {"course": {"claims": ["A1", "A24"]}})),
+    "a misconception that is not in the data": (
+        "course_ids",
+        set_("2.metadata", {"course": {"misconceptions": ["M25"]}}),
+    ),
+    "a misconception among the claims": ("course_ids", set_("2.metadata", {"course": {"claims": ["M1"]}})),
+    "no claim in the list": ("course_ids", set_("2.metadata", {"course": {"claims": []}})),
+    "an id that is no text": ("course_ids", set_("2.metadata", {"course": {"claims": [["A1"]]}})),
+    "metadata that is no table": ("course_ids", set_("2.metadata", {"course": "A1"})),
+    "a chapter that settles nothing": ("claims_settled", lambda page: setattr(page, "name", "01_x.ipynb")),
+    "a chapter that meets no misconception": ("misconceptions_met", lambda page: setattr(page, "name", "02_x.ipynb")),
     "a wrong misconception": ("course_ids", set_("3.metadata", {"course": {"misconceptions": "M1"}})),
     "an unknown key": ("course_ids", set_("2.metadata", {"course": {"claim": ["A1"]}})),
     "an import from inside": ("imports", set_("3.source", "from helpers.record import walk")),
@@ -177,8 +189,102 @@ def test_plain_output_may_be_shown(good, text):
     assert list(rules.same_everywhere(good)) == []
 
 
+def test_the_words_of_claims_and_misconceptions_may_be_shown(good):
+    words = [(found.claim, found.truth) for found in claims().values()]
+    words += [(found.name, found.truth) for found in misconceptions().values()]
+    good.notebook.cells[3].outputs = [printed("\n".join(pair)) for pair in words]
+    assert list(rules.same_everywhere(good)) == []
+
+
 def test_what_differs_may_be_shown_by_a_cell_about_versions(good):
     cell = good.notebook.cells[3]
     cell.source, cell.metadata.tags = "print(torch.__version__)", ["nbval-ignore-output"]
     cell.outputs = [printed("2026-01-31 in /home/someone")]
     assert problems(good) == set()
+
+
+def settling(*ids, named=None, results=None):
+    """A cell that settles claims: its metadata and its output as they should be, unless told otherwise."""
+    cell = new_code_cell("\n".join(f'verdict("{id}", measured)' for id in ids))
+    cell.metadata["course"] = {"claims": list(ids if named is None else named)}
+    for data in [settled(id) for id in ids] if results is None else results:
+        cell.outputs.append(new_output("display_data", data={"text/plain": "words", rules.VERDICT: data}))
+    return cell
+
+
+def settled(id, **changes):
+    claim = next(claim for claim in claims_of("01") if claim.id == id)
+    facts = {
+        fact: list(value)
+        if isinstance(value, tuple)
+        else value
+        if isinstance(value, (bool, int, float))
+        else str(value)
+        for fact, value in claim.expect.items()
+    }
+    return {"schema": 1, "id": id, "verdict": claim.verdict, "settled": True, "measured": facts} | changes
+
+
+@pytest.fixture
+def chapter():
+    """Chapter 01 as it settles its claims: a cell each, the last two together; A1's is its cell 0."""
+    *alone, last, very_last = [claim.id for claim in claims_of("01")]
+    notebook = new_notebook(cells=[*map(settling, alone), settling(last, very_last), new_markdown_cell("Met")])
+    notebook.cells[-1].metadata["course"] = {"misconceptions": [found.id for found in misconceptions_of("01")]}
+    return rules.Page(notebook, "01_x.ipynb")
+
+
+def test_a_chapter_that_settles_what_is_its_own(chapter):
+    assert list(rules.claims_settled(chapter)) == list(rules.misconceptions_met(chapter)) == []
+
+
+def cell(at, make):
+    return lambda page: page.notebook.cells.__setitem__(at, make())
+
+
+UNSETTLED = {
+    "a claim left out": (lambda page: page.notebook.cells.pop(0), "never settles A1"),
+    "a claim of another chapter": (cell(0, lambda: settling("B3", results=[])), "B3 is no claim of this chapter"),
+    "no claim at all": (cell(0, lambda: settling("A99", results=[])), "A99 is no claim"),
+    "a claim twice": (lambda page: page.notebook.cells.append(settling("A1")), "settles A1 2 times"),
+    "a claim twice in a cell": (cell(0, lambda: settling("A1", "A1")), "settles A1 2 times"),
+    "an id that is computed": (set_("0.source", "for id in ids:\n    verdict(id, measured)"), "in quotes"),
+    "no id": (set_("0.source", "verdict()"), "in quotes"),
+    "metadata without it": (cell(0, lambda: settling("A1", named=["A2"])), "does not name it"),
+    "no metadata": (set_("0.metadata", {}), "does not name it"),
+    "no output": (set_("0.outputs", []), "0 results of A1"),
+    "two results": (cell(0, lambda: settling("A1", results=[settled("A1")] * 2)), "2 results of A1"),
+    "a result of another claim": (cell(0, lambda: settling("A1", results=[settled("A2")])), "0 results of A1"),
+    "a result without its call": (set_("0.source", "1"), "does not ask for"),
+    "a result that is no result": (cell(0, lambda: settling("A1", results=["A1"])), "0 results of A1"),
+    "not settled": (cell(0, lambda: settling("A1", results=[settled("A1", settled=False)])), "did not settle"),
+    "settled by a word": (cell(0, lambda: settling("A1", results=[settled("A1", settled="yes")])), "did not settle"),
+    "an older verdict": (cell(0, lambda: settling("A1", results=[settled("A1", verdict="holds")])), "'holds'"),
+    "older facts": (cell(0, lambda: settling("A1", results=[settled("A1", measured={"a": 1})])), "other facts"),
+    "another schema": (cell(0, lambda: settling("A1", results=[settled("A1", schema=2)])), "schema"),
+    "called through the module": (set_("0.source", 'helpers.verdict("A2", m)'), "settles A2 2 times"),
+}
+
+
+@pytest.mark.parametrize("what", UNSETTLED)
+def test_what_does_not_settle_is_noticed(chapter, what):
+    change, said = UNSETTLED[what]
+    change(chapter)
+    assert said in "\n".join(rules.claims_settled(chapter))
+
+
+def test_a_notebook_that_is_no_chapter_settles_nothing(chapter):
+    chapter.name = "x.ipynb"
+    assert "A1 is no claim of this chapter" in "\n".join(rules.claims_settled(chapter))
+
+
+def test_a_misconception_left_out_is_noticed(chapter):
+    left = chapter.notebook.cells[-1].metadata["course"]["misconceptions"].pop()
+    assert [left in problem for problem in rules.misconceptions_met(chapter)] == [True]
+
+
+@pytest.mark.parametrize("number", CHAPTERS)
+def test_a_chapter_wants_all_that_is_its_own(number):
+    page = rules.Page(new_notebook(cells=[new_markdown_cell("# Empty")]), f"{number}_x.ipynb")
+    assert len(list(rules.claims_settled(page))) == len(claims_of(number))
+    assert len(list(rules.misconceptions_met(page))) == len(misconceptions_of(number))
