@@ -34,10 +34,10 @@ STYLE = f"""<style>
 }}
 .{CARD} .widget-radio, .{CARD} .widget-radio-box {{ width: auto; max-width: 100%; height: auto; margin: 0; }}
 .{CARD} .widget-radio-box label {{
-  display: flex; align-items: flex-start; gap: 8px; width: auto; height: auto; min-height: 24px; margin: 0 0 4px 0;
+  display: flex; align-items: flex-start; gap: 8px; width: auto; height: auto; min-height: 24px; margin: 0 0 2px 0;
   white-space: normal; overflow-wrap: anywhere; line-height: 1.45; font-size: 13px; color: {INK}; cursor: pointer;
 }}
-.{CARD} .widget-radio-box input {{ flex: none; margin: 3px 0 0 2px; }}
+.{CARD} .widget-radio-box input {{ flex: none; order: -1; margin: 3px 0 0 2px; }}
 .{CARD} input:focus-visible, .{CARD} select:focus-visible, .{CARD} button:focus-visible {{
   outline: 2px solid #00568a; outline-offset: 2px;
 }}
@@ -56,11 +56,19 @@ def html(value: str = "") -> widgets.HTML:
 
 def spoken(text: str, *, urgent: bool = False) -> str:
     """A paragraph that a screen reader speaks when it appears; "" for nothing."""
-    return f'<div role="{"alert" if urgent else "status"}">{show.paragraph(text)}</div>' if text else ""
+    role = "alert" if urgent else "status"
+    return f'<div role="{role}" style="padding-top:4px;">{show.paragraph(text)}</div>' if text else ""
+
+
+def label(text: str) -> str:
+    """A label is plain text: backticks would stand in it as they are."""
+    return text.replace("`", "")
 
 
 def radios(labels: list[str], index: int | None) -> widgets.RadioButtons:
-    return widgets.RadioButtons(options=labels, index=index, layout=widgets.Layout(width="auto"))
+    return widgets.RadioButtons(
+        options=[label(text) for text in labels], index=index, layout=widgets.Layout(width="auto")
+    )
 
 
 def close(widget: widgets.Widget) -> None:
@@ -92,15 +100,14 @@ class PredictionControl:
             part.observe(self._changed, names="value" if isinstance(part, widgets.Text) else "index")
         self.widget = widgets.VBox([head, *self.inputs, self.note])
         self.widget.add_class(CARD)
-        if given not in (None, {}):
-            self.note.value = spoken(f"Your answer so far: {asked.sentence(given)}")
+        self.note.value = spoken("Your answer is kept.") if given not in (None, {}) else ""
 
     def _index(self, key) -> int | None:
         same = [at for at, one in enumerate(self.keys) if one == key and isinstance(one, bool) == isinstance(key, bool)]
         return same[0] if same else None
 
     def _dropdowns(self, given: dict) -> list[widgets.Dropdown]:
-        words = [UNCHOSEN, *(self.asked.words(key) for key in self.keys)]
+        words = [UNCHOSEN, *(label(self.asked.words(key)) for key in self.keys)]
         style = {"description_width": f"{max(map(len, self.asked.rows)) + 2}ch"}
         index = {row: self._index(key) + 1 for row, key in given.items()}
         return [
@@ -109,7 +116,7 @@ class PredictionControl:
                 index=index.get(row, 0),
                 description=row,
                 style=style,
-                layout=widgets.Layout(width="auto", max_width="100%"),
+                layout=widgets.Layout(width="auto", max_width="520px"),
             )
             for row in self.asked.rows
         ]
@@ -166,12 +173,14 @@ class QuizControl:
         self.asked, self.tries, self.keep = asked, tries, keep
         kept, self.rows, parts = tries(asked), [], [html(STYLE + show.paragraph(f"Quiz: {asked.title}", strong=True))]
         for number, question in enumerate(asked.questions, 1):
+            ask = f"{number}. {question.ask}"
             letter = given[number - 1] or kept.get(question.id, {}).get("first", "")
             chosen = radios(question.lettered, "abcde".index(letter) if letter else None)
-            button = widgets.Button(description=f"Check answer {number}", layout=widgets.Layout(width="auto"))
+            place = widgets.Layout(width="auto", align_self="flex-start", margin="2px 0 6px 2px")
+            button = widgets.Button(description=f"Check answer {number}", layout=place)
             said = html(spoken(f"You chose {question.explained(letter)}") if letter else "")
             button.on_click(lambda _, question=question, chosen=chosen, said=said: self._check(question, chosen, said))
-            parts += [html(show.paragraph(f"{number}. {question.ask}")), chosen, button, said]
+            parts += [html(f'<div style="margin-top:10px;">{show.paragraph(ask)}</div>'), chosen, button, said]
             self.rows.append((chosen, said))
         self.score = html()
         self._count()

@@ -56,6 +56,12 @@ class Question:
             return "; ".join(f"{row}: {self.words(key)}" for row, key in value.items()) + "."
         return f"{self.said(value)}{self.tail(value)}."
 
+    def brief(self, value) -> str:
+        """What a control that was answered does not show by itself: ": 10,240 B", or how many rows are answered."""
+        if isinstance(value, dict):
+            return f": {len(value)} of {len(self.rows)}"
+        return "" if self.choices else f": {self.said(value)}"
+
     def key(self, value):
         """The choice that a value is; None for none of them. True is not 1; numbers agree by value, `within`."""
         same = [k for k in self.choices or () if self.agree(k, value)]
@@ -156,7 +162,7 @@ def reveal(name, measured) -> None:
     lines, data = (_by_row if asked.rows else _by_one)(asked, kept, found)
     sign = {True: "✓ ", False: "✗ ", None: ""}[data["right"]]
     first, *others = lines["text"]
-    body = show.paragraph(sign + first, strong=True) + lines.get("table", "")
+    body = show.paragraph(sign + first) + lines.get("table", "")
     body += "".join(show.paragraph(line, soft=True) for line in lines.get("after", []))
     show.show("\n".join([first, *others, *lines.get("after", [])]), show.card(body), data, "prediction")
 
@@ -167,12 +173,16 @@ def give(name: str, value) -> str:
     kept = _kept(asked)
     if not kept["revealed"]:
         kept["answer"] = value
-        note = "No answer yet." if value in (None, {}) else f"Noted: {asked.sentence(value)}"
+        note = (
+            "No answer yet."
+            if value in (None, {})
+            else f"Noted{asked.brief(value)}. You can change it until you reveal."
+        )
     else:
         kept["after"] = None if _same(value, kept["answer"]) else value
         note = "Your answer from before the reveal stands."
         if kept["after"] is not None:
-            note = f"Noted as given after the reveal: {asked.sentence(value)} `reset({name!r})` begins anew."
+            note = f"Noted as given after the reveal{asked.brief(value)}. `reset({name!r})` begins anew."
     answers.put(SECTION, name, kept)
     return note
 
@@ -392,6 +402,8 @@ def _show(asked: Question) -> None:
 
 def _example(asked: Question) -> str:
     if asked.choices is None:
-        return "`answer=…`"
-    key = next(iter(asked.choices))
-    return f"`answer={{{asked.rows[0]!r}: {key!r}, …}}`" if asked.rows else f"`answer={key!r}`, and so on"
+        return "`answer=`, then a number"
+    first, *others = map(repr, asked.choices)
+    if asked.rows:
+        return f"`answer={{{asked.rows[0]!r}: {first}, …}}`"
+    return f"`answer={first}` (or {', '.join(others)})"

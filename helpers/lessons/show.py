@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterable
 
 from helpers.figures.bundle import MONO, card, prose
-from helpers.figures.palette import FRAME, INK, SOFT
+from helpers.figures.palette import FRAME, GROUND, INK, SOFT
 
 KIND = "application/vnd.gradients-and-intermediates.{}+json"
 WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
@@ -71,13 +71,16 @@ def details(summary: str, body: str) -> str:
 
 def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
     """A table of `inline` cells, the first of each row its heading."""
-    line = f"border-bottom:1px solid {FRAME};padding:3px 14px 3px 4px;text-align:left;vertical-align:top;color:{INK};"
-    top = "".join(f'<th scope="col" style="{line}">{inline(cell)}</th>' for cell in head)
+    # JupyterLab gives rows a ground of its theme, so each cell brings its own
+    line = f"background-color:{GROUND};color:{INK};border-bottom:1px solid {FRAME};"
+    line += "padding:3px 14px 3px 4px;text-align:left;vertical-align:top;"
+    named = f'<th scope="col" style="{line}">{{}}</th>'
+    top = "".join(named.format(inline(cell)) if cell else f'<td style="{line}"></td>' for cell in head)
     body = ""
     for first, *others in rows:
         cells = "".join(f'<td style="{line}">{inline(cell)}</td>' for cell in others)
         body += f'<tr><th scope="row" style="{line}font-weight:normal;">{inline(first)}</th>{cells}</tr>'
-    style = "border-collapse:collapse;background-color:#ffffff;margin:0 0 8px 0;font-size:13px;"
+    style = "border-collapse:collapse;margin:0 0 8px 0;font-size:13px;"
     return f'<table style="{style}"><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table>'
 
 
