@@ -164,22 +164,22 @@ def test_values_become_plain(value, expected):
         ([1, object()], "an object"),
     ],
 )
-def test_values_that_cannot_be_compared(value, said):
+def test_values_that_cannot_be_compared(made_up, value, said):
+    made_up(first=3, second=True)
     with pytest.raises(LessonError) as raised:
-        judge("A2", measured_of(claims()["A2"]) | {"kept: x and y": value})
-    assert said in str(raised.value) and "kept: x and y" in str(raised.value)
+        judge("A99", {"first": 3, "second": value})
+    assert said in str(raised.value) and "'second'" in str(raised.value)
 
 
-def test_missing_and_unknown_facts_are_named():
-    measured = measured_of(claims()["A2"])
-    del measured["kept: x and y"]
-    with pytest.raises(LessonError, match='lacks "kept: x and y"') as raised:
-        judge("A2", measured)
-    assert all(fact in str(raised.value) for fact in claims()["A2"].expect)
-    with pytest.raises(LessonError, match='lacks .* and does not know "kept: y and x"; "7"'):
-        judge("A2", measured | {"kept: y and x": True, 7: True})
-    with pytest.raises(LessonError, match="does not know"):
-        judge("A2", measured_of(claims()["A2"]) | {"more": 1})
+def test_missing_and_unknown_facts_are_named(made_up):
+    made_up(first=3, second=True)
+    with pytest.raises(LessonError) as raised:
+        judge("A99", {"first": 3})
+    assert str(raised.value) == 'verdict("A99", …) lacks "second". The facts of A99: "first"; "second".'
+    with pytest.raises(LessonError, match='lacks "second" and does not know "Second"; "7". The facts'):
+        judge("A99", {"first": 3, "Second": True, 7: True})
+    with pytest.raises(LessonError, match='A99", …\\) does not know "third"'):
+        judge("A99", {"first": 3, "second": True, "third": 1})
 
 
 @pytest.mark.parametrize("measured", [None, True, [("a", 1)], "kept"])
@@ -201,28 +201,29 @@ def test_a_claim_of_a_later_chapter(claim):
     assert "nothing is expected" in settles({}, claim.id)
 
 
-def test_the_text():
-    measured = {"kept before backward and after each of its nodes": (3, 2, 1, 0)}
-    assert judge("A3b", measured).text == (
-        "A3b · does not hold\n"
-        f"    The claim: {claims()['A3b'].claim}\n"
-        "    Measured: kept before backward and after each of its nodes: 3, 2, 1, 0\n"
-        f"    So: {claims()['A3b'].truth}"
+def test_the_text(made_up):
+    made_up(**{"kept after each node": (3, 2, 1, 0)})
+    assert judge("A99", {"kept after each node": [3, 2, 1, 0]}).text == (
+        "A99 · holds, if …\n"
+        "    The claim: Is `x < 1`?\n"
+        "    Measured: kept after each node: 3, 2, 1, 0\n"
+        "    So: It <is> so & `y` too."
     )
-    wrong = judge("A3b", {fact: [3, 3, 3, 0] for fact in measured})
-    assert wrong.text == (
-        "A3b · not settled by this run\n"
-        f"    The claim: {claims()['A3b'].claim}\n"
-        "    Not as expected: kept before backward and after each of its nodes: "
-        "measured 3, 3, 3, 0; the course expects 3, 2, 1, 0\n"
+    assert judge("A99", {"kept after each node": [3, 3, 3, 0]}).text == (
+        "A99 · not settled by this run\n"
+        "    The claim: Is `x < 1`?\n"
+        "    Not as expected: kept after each node: measured 3, 3, 3, 0; the course expects 3, 2, 1, 0\n"
         f"    What to do: {verdicts.ADVICE}"
     )
 
 
-def test_several_facts_stand_in_lines_of_their_own():
-    lines = judge("B1", measured_of(claims()["B1"])).text.splitlines()
-    assert "      - second print / first print: 3" in lines
-    assert "      - without clearing, x.grad is first + second: yes" in lines
+def test_several_facts_stand_in_lines_of_their_own(made_up):
+    made_up(ratio=3.0, same=True, other="x")
+    lines = judge("A99", {"ratio": 3, "same": True, "other": "x"}).text.splitlines()
+    assert lines[2:6] == ["    Measured:", "      - ratio: 3", "      - same: yes", "      - other: x"]
+    lines = judge("A99", {"ratio": 4, "same": True, "other": "x"}).text.splitlines()
+    assert lines[2] == "    Not as expected: ratio: measured 4; the course expects 3"
+    assert lines[3:6] == ["    As expected:", "      - same: yes", "      - other: x"]
 
 
 def test_a_bound_is_shown_and_stored_as_the_bound(made_up):
@@ -299,14 +300,17 @@ def test_the_result_survives_json_and_still_settles(claim):
         {"verdict": None},
         {"measured": {}},
         {"measured": None},
-        {"measured": {"kept before backward and after each of its nodes": [3, 2, 1, 1]}},
-        {"measured": {"kept before backward and after each of its nodes": [3, 2, 1, 0], "more": 1}},
+        {"measured": {"list": [3, 2], "error": "< 1"}},
+        {"measured": {"list": [3, 2, 1], "error": "< 2"}},
+        {"measured": {"list": [3, 2, 1], "error": 0.5}},
+        {"measured": {"list": [3, 2, 1], "error": "< 1", "more": 1}},
     ],
 )
-def test_a_result_that_settles_nothing(changes):
-    data = judge("A3b", measured_of(claims()["A3b"])).data
-    assert settles(data, "A3b") is None
-    assert settles(data | changes, "A3b")
+def test_a_result_that_settles_nothing(made_up, changes):
+    made_up(list=(3, 2, 1), error=Bound("<", 1))
+    data = judge("A99", {"list": [3, 2, 1], "error": 0.5}).data
+    assert settles(data, "A99") is None
+    assert settles(data | changes, "A99")
 
 
 @pytest.mark.parametrize("data", [None, "A3b", [], {}])
@@ -332,14 +336,15 @@ def test_verdict_is_kept_with_the_answers(capsys):
 
 
 def test_what_a_notebook_gets():
-    code = """
+    measured = measured_of(claims()["B1"])
+    code = f"""
 import json
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.utils.capture import capture_output
 InteractiveShell.instance()
 from helpers import verdict
 with capture_output() as shown:
-    given = verdict("B1", {"second print / first print": 3, "without clearing, x.grad is first + second": True})
+    given = verdict("B1", {measured!r})
 assert given is None and not shown.stdout
 (output,) = shown.outputs
 print(json.dumps(output.data))
@@ -347,7 +352,7 @@ print(json.dumps(output.data))
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, timeout=120)
     assert done.returncode == 0, done.stderr
     bundle = json.loads(done.stdout.splitlines()[-1])
-    outcome = judge("B1", measured_of(claims()["B1"]))
+    outcome = judge("B1", measured)
     assert bundle == {
         "text/plain": outcome.text,
         "text/html": outcome.html,

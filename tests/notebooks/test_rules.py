@@ -141,6 +141,8 @@ BAD = {
     "a misconception among the claims": ("course_ids", set_("2.metadata", {"course": {"claims": ["M1"]}})),
     "no claim in the list": ("course_ids", set_("2.metadata", {"course": {"claims": []}})),
     "an id that is no text": ("course_ids", set_("2.metadata", {"course": {"claims": [["A1"]]}})),
+    "an exercise without a name": ("course_ids", set_("3.metadata", {"course": {"exercise": " "}})),
+    "parts in a list": ("course_ids", set_("3.metadata", {"course": {"part": ["one"]}})),
     "metadata that is no table": ("course_ids", set_("2.metadata", {"course": "A1"})),
     "a chapter that settles nothing": ("claims_settled", lambda page: setattr(page, "name", "01_x.ipynb")),
     "a chapter that meets no misconception": ("misconceptions_met", lambda page: setattr(page, "name", "02_x.ipynb")),
@@ -232,6 +234,11 @@ def chapter():
     notebook = new_notebook(cells=[*map(settling, alone), settling(last, very_last), new_markdown_cell("Met")])
     notebook.cells[-1].metadata["course"] = {"misconceptions": [found.id for found in misconceptions_of("01")]}
     return rules.Page(notebook, "01_x.ipynb")
+
+
+def test_cells_may_be_named_for_tests(good):
+    good.notebook.cells[3].metadata["course"] = {"exercise": "own_div", "part": "own autograd"}
+    assert problems(good) == set()
 
 
 def test_a_chapter_that_settles_what_is_its_own(chapter):
