@@ -1,0 +1,244 @@
+"""check(): runs a learner's answer to an exercise and says what it shows. What an exercise asks stands in its chapter.
+
+A chapter's module has EXERCISES, name → Exercise. An exercise examines the answer: it returns a sentence (right), or
+raises Mistake with the key of the message that helps, or NotAttempted. The learner's own code runs through `run`.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import random
+import re
+import sys
+import sysconfig
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from . import answers
+from .errors import LessonError
+from .show import card, paragraph, show
+
+SCHEMA = 1
+#: Exercise → the module that has it: names are known without loading what they need.
+CHAPTERS = {name: "chapter_01" for name in ("own_autograd", "own_sigmoid", "own_div", "kept_bytes", "bug_data")}
+
+RIGHT, WRONG, NOT_ATTEMPTED, RAISED = "right", "wrong", "not attempted", "raised"
+#: Worst first: of several attempts the best is kept.
+STATUSES = (NOT_ATTEMPTED, RAISED, WRONG, RIGHT)
+TITLES = {RIGHT: "✓ right", WRONG: "not yet", NOT_ATTEMPTED: "not attempted yet", RAISED: "your code raised an error"}
+
+#: Tests set it: a fault of our own then raises instead of being told as the learner's.
+strict = False
+
+_HELPERS = Path(__file__).resolve().parents[1]
+_INSTALLED = tuple({sysconfig.get_path(kind) for kind in ("stdlib", "purelib", "platlib")} | {str(_HELPERS), "<frozen"})
+
+
+class Mistake(Exception):
+    """A wrong answer that has a message of its own: `key` names the message, `facts` fill it."""
+
+    def __init__(self, key: str, /, **facts: object) -> None:
+        super().__init__(key)
+        self.key, self.facts = key, facts
+
+
+class NotAttempted(Exception):
+    """Nothing to examine yet. Its text, if any, says which blank is left."""
+
+
+class Raised(Exception):
+    """The learner's code raised `error`."""
+
+    def __init__(self, error: BaseException) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+@dataclass(frozen=True, slots=True)
+class Exercise:
+    """examine: answer → sentence, or raises. start: what to do first. mistakes: key → message, with {facts}."""
+
+    examine: Callable[[Any], str]
+    start: str
+    mistakes: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What check() shows: `text`, `html` and `data` say the same. mistake: the key of a wrong answer's message."""
+
+    exercise: str
+    status: str
+    message: str
+    mistake: str | None = None
+
+    @property
+    def title(self) -> str:
+        return f"{self.exercise} · {TITLES[self.status]}"
+
+    @property
+    def text(self) -> str:
+        return "\n".join([self.title, *(f"    {line}" for line in self.message.splitlines())])
+
+    @property
+    def html(self) -> str:
+        return card(paragraph(self.title, strong=True) + "".join(map(paragraph, self.message.splitlines())))
+
+    @property
+    def data(self) -> dict:
+        return {"schema": SCHEMA, "exercise": self.exercise, "status": self.status, "mistake": self.mistake}
+
+
+def check(name: str, answer: object = None) -> None:
+    """Run an answer to exercise `name` and show: right, what went wrong, that it raised, or that it waits.
+
+    answer: what the exercise asks for, a function or a class. Nothing that it does ends in an error here, apart from
+    Ctrl-C; random state, grad mode and default dtype are afterwards as before. Raises LessonError for an unknown name.
+    """
+    outcome = judge(name, answer)
+    show(outcome.text, outcome.html, outcome.data, "check")
+    before = answers.get("exercises", name)
+    before = before if isinstance(before, dict) else {}
+    best = max(outcome.status, before.get("best", NOT_ATTEMPTED), key=_rank)
+    attempts = before.get("attempts", 0) + (outcome.status != NOT_ATTEMPTED)
+    answers.put("exercises", name, {"best": best, "attempts": attempts})
+
+
+def judge(name: str, answer: object) -> Outcome:
+    """Examine an answer; displays and stores nothing. Raises LessonError for an unknown name."""
+    exercise = exercise_of(name)
+    if answer is None or answer is ...:
+        return Outcome(name, NOT_ATTEMPTED, exercise.start)
+    with guarded():
+        try:
+            return Outcome(name, RIGHT, exercise.examine(answer))
+        except KeyboardInterrupt:
+            raise
+        except NotAttempted as waits:
+            return Outcome(name, NOT_ATTEMPTED, str(waits) or exercise.start)
+        except Mistake as mistake:
+            message = exercise.mistakes[mistake.key].format(**mistake.facts)
+            return Outcome(name, WRONG, message, mistake.key)
+        except Raised as raised:
+            error = raised.error
+        except BaseException as unexpected:  # what the learner's code handed over may misbehave anywhere
+            if strict:
+                raise
+            error = unexpected
+        if _is_blank(error):
+            return Outcome(name, NOT_ATTEMPTED, f"A blank `...` is still there{_place(error)}. {exercise.start}")
+        return Outcome(name, RAISED, _account(error))
+
+
+def exercise_of(name: str) -> Exercise:
+    """The exercise of that name, its chapter loaded. Raises LessonError for an unknown one."""
+    if not isinstance(name, str) or name not in CHAPTERS:
+        near = difflib.get_close_matches(str(name), CHAPTERS, 1)
+        hint = f'Did you mean "{near[0]}"? ' if near else ""
+        raise LessonError(f"check() knows no exercise {name!r}. {hint}There are: {', '.join(CHAPTERS)}.")
+    return importlib.import_module(f".{CHAPTERS[name]}", __package__).EXERCISES[name]
+
+
+def run(function: Callable, *arguments: object) -> Any:
+    """What the learner's function gives back. Raises Raised for its errors, NotAttempted if it gives nothing."""
+    try:
+        result = function(*arguments)
+    except KeyboardInterrupt:
+        raise
+    except NotImplementedError:
+        raise NotAttempted() from None
+    except (Mistake, NotAttempted, Raised):
+        raise
+    except BaseException as error:  # exit() too
+        raise Raised(error) from error
+    if result is None or result is ...:
+        raise NotAttempted()
+    return result
+
+
+@contextmanager
+def guarded() -> Iterator[None]:
+    """Puts back what learner's code may change: random states, grad mode, default dtype. Inside, grad mode is on."""
+    dtype, state = torch.get_default_dtype(), random.getstate()
+    numpy = sys.modules.get("numpy")
+    numpy_state = numpy.random.get_state() if numpy else None
+    devices = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()
+    try:
+        with torch.random.fork_rng(devices), torch.inference_mode(False), torch.enable_grad():
+            yield
+    finally:
+        torch.set_default_dtype(dtype)
+        random.setstate(state)
+        if numpy:
+            numpy.random.set_state(numpy_state)
+
+
+def _rank(status: str) -> int:
+    return STATUSES.index(status) if status in STATUSES else -1
+
+
+#: Error's type, what its message says → where to look.
+HINTS = (
+    (RecursionError, "", "A function calls itself without end. Which call should have been another function's?"),
+    (SystemExit, "", "`exit()` would end the whole notebook; a function hands its result back with `return`."),
+    (TypeError, r"positional argument", "Compare the `def` or `lambda` line with the call: how many are handed over?"),
+    (
+        (TypeError, AttributeError),
+        r"\bValue\b",
+        "A Value is no tensor: its numbers are in `.data`. Inside a formula everything is a tensor already.",
+    ),
+    (AttributeError, "", "Look at the type of what stands before the dot: `print(type(…))`."),
+    (NameError, "", "A spelling mistake, or a cell above that was not run in this session."),
+    (
+        RuntimeError,
+        r"size of tensor|shapes cannot be multiplied|size mismatch|expanded size|dimension",
+        "Two shapes do not fit. Print both on the line before; a gradient has the shape of what it is the gradient of.",
+    ),
+    (
+        RuntimeError,
+        r"modified by an inplace operation",
+        "Something that the graph keeps was changed in place before backward. Who shares memory with it?",
+    ),
+    (RuntimeError, r"leaf Variable that requires grad", "An input that needs a gradient was changed in place."),
+    (
+        RuntimeError,
+        r"does not require grad",
+        "The graph was cut on the way: look for `detach`, `.data`, `.item()` or `no_grad`.",
+    ),
+    (RuntimeError, r"second time|second backward", "What a node saved is gone after one backward."),
+    (ZeroDivisionError, "", "A plain number was divided by zero, not a tensor."),
+)
+
+
+def _account(error: BaseException) -> str:
+    """Type, message and line of an error, and where to look."""
+    said = re.sub(r" at 0x[0-9a-fA-F]+", "", (str(error).strip().splitlines() or [""])[0])
+    said = said if len(said) <= 240 else said[:239] + "…"
+    hint = next((h for kind, says, h in HINTS if isinstance(error, kind) and re.search(says, str(error))), None)
+    hint = hint or "Run that line by itself on a small tensor, and look at the types and shapes in it."
+    named = f"`{type(error).__name__}`" + (f": {said}" if said else "")
+    return f"{named}{'' if named[-1] in '.!?' else '.'}\n{_place(error, sentence=True)}{hint}"
+
+
+def _is_blank(error: BaseException) -> bool:
+    return isinstance(error, (TypeError, AttributeError)) and "ellipsis" in str(error).lower()
+
+
+def _place(error: BaseException, sentence: bool = False) -> str:
+    """The learner's own line where the error came up; "" where there is none."""
+    frames = traceback.extract_tb(error.__traceback__, limit=-50)
+    theirs = [frame for frame in frames if not frame.filename.startswith(_INSTALLED)]
+    if not theirs:
+        return ""
+    line = theirs[-1]
+    code = f": `{line.line.strip().replace('`', chr(39))}`" if line.line and line.line.strip() else ""
+    where = f"line {line.lineno} of the cell with `{line.name}`{code}" if line.name.isidentifier() else ""
+    where = where or f"line {line.lineno} of its cell{code}"
+    return f"It came up in {where}.\n" if sentence else f", in {where}"
