@@ -125,7 +125,11 @@ def _read(file: Path | None) -> dict | None:
     schema = data.get("schema") if isinstance(data, dict) else None
     if type(schema) is int and schema > SCHEMA:
         return None
-    if schema != SCHEMA or not builtins.all(isinstance(data.get(section, {}), dict) for section in SECTIONS):
+    if (
+        type(schema) is not int
+        or schema != SCHEMA
+        or not builtins.all(isinstance(data.get(section, {}), dict) for section in SECTIONS)
+    ):
         return _aside(file)
     return {section: data.get(section, {}) for section in SECTIONS}
 
@@ -149,7 +153,12 @@ def _write(file: Path, data: dict) -> None:
     number, temporary = tempfile.mkstemp(prefix=f"{file.stem}-", suffix=".tmp", dir=file.parent)
     try:
         with os.fdopen(number, "w", encoding="utf-8", newline="\n") as out:
-            json.dump({"schema": SCHEMA, **data}, out, indent=1, ensure_ascii=False)
+            json.dump(
+                {"schema": SCHEMA, **{section: data.get(section, {}) for section in SECTIONS}},
+                out,
+                indent=1,
+                ensure_ascii=False,
+            )
             out.write("\n")
         os.replace(temporary, file)
     finally:
