@@ -4,6 +4,7 @@ Each shows itself and returns None. What the learner answers is kept in a file o
 """
 
 from . import answers, show
+from .check import check
 from .errors import LessonError
 from .predictions import predict, reveal
 from .quiz import quiz
@@ -30,9 +31,3 @@ def __getattr__(name):
         globals()["verdict"] = verdict
         return verdict
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-try:
-    from .check import check
-except ModuleNotFoundError:
-    pass

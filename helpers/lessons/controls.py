@@ -2,7 +2,8 @@
 
 They stand on a white card on a light and on a dark page, as figures do, so the variables that a dark theme sets for
 inputs are set back inside it. A radio button's text wraps; what an answer led to is in a live region, which a screen
-reader speaks as it appears.
+reader speaks as it appears. What ipywidgets leaves to be wished for with a keyboard is added by a few lines of script;
+without them (a front end that runs none) all can still be reached and answered.
 """
 
 from __future__ import annotations
@@ -11,14 +12,32 @@ from collections.abc import Callable
 
 import ipywidgets as widgets
 
-from helpers.figures.bundle import SANS
+from helpers.figures.bundle import SANS, escape
 from helpers.figures.palette import FRAME, GROUND, INK
 
 from . import show
 from .errors import LessonError
 
 CARD = "gradients-lesson"
-STYLE = f"""<style>
+# JupyterLab takes plain keys from what is in an output: arrows move to another cell, `x` cuts one. And the radio buttons
+# of ipywidgets are no group: with a name they are one Tab stop, and with a role they are read with their question.
+WIRED = f"""
+const card = this.closest('.{CARD}');
+const group = () => card.querySelectorAll('.widget-radio-box').forEach(box => {{
+  const inputs = box.querySelectorAll('input'), ask = box.closest('.widget-radio').previousElementSibling;
+  const name = inputs[0]?.name || 'radio-' + Math.random();
+  inputs.forEach(input => {{ input.name = name; }});
+  box.setAttribute('role', 'radiogroup');
+  box.setAttribute('aria-label', ask?.querySelector('p')?.textContent ?? '');
+}});
+card.addEventListener('keydown', event => {{
+  const theirs = event.ctrlKey || event.metaKey || event.altKey || event.key === 'Escape';
+  if (!theirs && !(event.shiftKey && event.key === 'Enter')) event.stopPropagation();
+}});
+card.addEventListener('focusin', group);
+setTimeout(group, 300);
+"""
+STYLE = f"""<style onload="{escape(WIRED)}">
 .{CARD} {{
   --jp-widgets-color: {INK}; --jp-widgets-label-color: {INK}; --jp-widgets-readout-color: {INK};
   --jp-widgets-input-color: {INK}; --jp-widgets-input-background-color: {GROUND};
@@ -37,7 +56,7 @@ STYLE = f"""<style>
   display: flex; align-items: flex-start; gap: 8px; width: auto; height: auto; min-height: 24px; margin: 0 0 2px 0;
   white-space: normal; overflow-wrap: anywhere; line-height: 1.45; font-size: 13px; color: {INK}; cursor: pointer;
 }}
-.{CARD} .widget-radio-box input {{ flex: none; order: -1; margin: 3px 0 0 2px; }}
+.{CARD} .widget-radio-box input {{ flex: none; order: -1; margin: 2px 0 0 2px; }}
 .{CARD} input:focus-visible, .{CARD} select:focus-visible, .{CARD} button:focus-visible {{
   outline: 2px solid #00568a; outline-offset: 2px;
 }}

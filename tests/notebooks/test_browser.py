@@ -15,7 +15,7 @@ import nbformat
 import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
-from tools import stamp
+from tools import notebooks, stamp
 from tools.notebook_rules import SVG_ADDRESS
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="browser: playwright is not installed")
@@ -196,3 +196,130 @@ def test_what_is_wrong_is_seen(browser, lab, course):
     assert cells[-1]["prompt"] == "[ ]:"
     assert empty == 1
     assert {rule for rule, *_ in violations} == {"button-name", "color-contrast"}
+
+
+QUIZ = """
+title = "Planted"
+[[question]]
+id = "leaf"
+ask = "Which is a leaf?"
+[[question.choice]]
+text = "`x * 1`, which holds the very same numbers and so may be thought to be `x` by another name, all rights kept"
+why = "An operation made it."
+misconception = "M1"
+[[question.choice]]
+text = "`torch.ones(3)`"
+right = true
+why = "No operation made it."
+"""
+LONG = "three tensors: the product, the sum and what comes out, each of them kept since a derivative may need it, " * 2
+PREDICTIONS = [
+    f'predict("chosen", "How many bytes in `y`?", choices={{8192: "x", 10240: "x and y", 14336: "{LONG}"}}, unit="B")',
+    'predict("typed", "How many bytes in `x`?", unit="B")',
+    'predict("rows", "Which are kept?", choices={True: "kept", False: "freed"}, rows=["x", "the product"])',
+    'quiz("planted")',
+]
+REVEALS = [
+    'reveal("chosen", 10240)',
+    'reveal("typed", 10240)',
+    'reveal("rows", {"x": True, "the product": False})',
+]
+PANEL = "[...jupyterapp.shell.widgets('main')].find(widget => widget.sessionContext)"
+RUN_CELL = f"""async at => {{
+    {PANEL}.content.activeCellIndex = at;
+    await jupyterapp.commands.execute('notebook:run-cell');
+}}"""
+OUTPUT_TEXT = f"at => {PANEL}.content.widgets[at].outputArea.node.innerText"
+CONTROL = ".gradients-lesson"
+
+
+def planted_lessons(course):
+    """A notebook of predictions and a quiz as it is committed: run, without the views of its controls."""
+    (course / "helpers/lessons/quiz_planted.toml").write_text(QUIZ, encoding="utf-8")
+    first = "import sys\nsys.path.insert(0, '..')\nfrom helpers import predict, quiz, reveal"
+    notebook = new_notebook(cells=[new_code_cell(code) for code in (first, *PREDICTIONS, *REVEALS)])
+    path = course / "notebooks/lessons.ipynb"
+    notebooks.private_ipython()
+    notebooks.run(notebook, path.parent)
+    notebooks.normalise(notebook)
+    nbformat.write(notebook, path)
+    return path
+
+
+def violations_of(page):
+    found = axe.Axe().run(page, context={"include": [[OUTPUTS]]})
+    return [(v["id"], node["html"][:200]) for v in found.response["violations"] for node in v["nodes"]]
+
+
+def test_lessons_by_keyboard(browser, lab, course):
+    """Stills before the run; then predictions and a quiz answered by keys alone, on light and on dark."""
+    path = planted_lessons(course)
+    page = browser.new_page(viewport={"width": 1000, "height": 3000})
+    page.set_default_timeout(30_000)
+    try:
+        page.goto(f"{lab}/doc/tree/notebooks/{path.name}?reset")
+        page.wait_for_function("() => window.jupyterapp")
+        page.evaluate(f"({LIMIT})(({READY})(), 60, 'the kernel')")
+        page.add_style_tag(content=UNCLIPPED)
+        assert page.locator(CONTROL).count() == 0
+        assert "Run this cell to answer here" in page.evaluate(OUTPUT_TEXT, 1)
+        assert page.evaluate(OUTPUT_TEXT, 4).count("Answer\n") == 1
+        assert violations_of(page) == []
+
+        for at in range(5):
+            page.evaluate(RUN_CELL, at)
+        page.wait_for_function(f"() => document.querySelectorAll('{CONTROL}').length === 4")
+        chosen, typed, rows, quiz = (page.locator(CONTROL).nth(at) for at in range(4))
+        long = chosen.locator("label", has_text="three tensors")
+        assert long.evaluate("label => label.scrollWidth <= label.clientWidth && label.clientHeight > 30")
+
+        chosen.locator("input").first.focus()
+        for key in ("Space", "ArrowDown", "ArrowDown", "ArrowUp"):
+            page.keyboard.press(key)
+        sync_api.expect(chosen.get_by_role("status")).to_contain_text("Noted. You can change it")
+        sync_api.expect(chosen.locator("input").nth(1)).to_be_checked()
+
+        typed.get_by_label("Your number in B").focus()
+        page.keyboard.type("a lot")
+        page.keyboard.press("Enter")
+        sync_api.expect(typed.get_by_role("status")).to_contain_text("could not be read as a number")
+        page.keyboard.press("Control+A")
+        page.keyboard.type("14 336 B")
+        page.keyboard.press("Enter")
+        sync_api.expect(typed.get_by_role("status")).to_contain_text("Noted: 14,336 B.")
+
+        rows.get_by_label("the product").focus()
+        page.keyboard.press("k")
+        sync_api.expect(rows.get_by_role("status")).to_contain_text("Noted: 1 of 2.")
+
+        # Run again, the same question shows the same answer, and the older control is gone.
+        page.evaluate(RUN_CELL, 1)
+        sync_api.expect(page.locator(CONTROL)).to_have_count(4)
+        sync_api.expect(chosen.locator("input").nth(1)).to_be_checked()
+        for at in (5, 6, 7):
+            page.evaluate(RUN_CELL, at)
+        page.wait_for_function(f"() => [5, 6, 7].every(at => !({OUTPUT_TEXT})(at).includes('No prediction'))")
+        assert page.evaluate(OUTPUT_TEXT, 5).strip() == "✓ You predicted 10,240\u00a0B, and so it is: x and y."
+        assert "14,336\u00a0B. Measured: 10,240\u00a0B, so 4,096\u00a0B too high" in page.evaluate(OUTPUT_TEXT, 6)
+        assert "0 of 2 as you predicted" in page.evaluate(OUTPUT_TEXT, 7)
+
+        assert quiz.get_by_role("radiogroup", name="Which is a leaf?").count() == 1
+        quiz.locator("input").first.focus()
+        for key in ("ArrowDown", "ArrowUp"):
+            page.keyboard.press(key)
+        page.wait_for_timeout(300)
+        assert quiz.get_by_role("alert").count() == 0
+        page.keyboard.press("Tab")
+        page.keyboard.press("Enter")
+        sync_api.expect(quiz.get_by_role("alert")).to_contain_text("a) ✗ Not right. An operation made it.")
+        for key in ("Shift+Tab", "ArrowDown", "Tab", "Space"):
+            page.keyboard.press(key)
+        sync_api.expect(quiz.get_by_role("alert")).to_contain_text("b) ✓ Right. No operation made it.")
+        sync_api.expect(quiz).to_contain_text("0 of 1 right at the first try.")
+
+        for theme in ("JupyterLab Light", "JupyterLab Dark"):
+            page.evaluate("theme => jupyterapp.commands.execute('apputils:change-theme', { theme })", theme)
+            page.wait_for_timeout(1000)
+            assert violations_of(page) == [], theme
+    finally:
+        page.close()
