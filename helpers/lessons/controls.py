@@ -19,8 +19,8 @@ from . import show
 from .errors import LessonError
 
 CARD = "gradients-lesson"
-# JupyterLab takes plain keys from what is in an output: arrows move to another cell, `x` cuts one. And the radio buttons
-# of ipywidgets are no group: with a name they are one Tab stop, and with a role they are read with their question.
+# JupyterLab takes plain keys from what is in an output: arrows move to another cell, `x` cuts one. And radio buttons of
+# ipywidgets are no group: with a name they are one Tab stop, and with a role they are read with their question.
 WIRED = f"""
 const card = this.closest('.{CARD}');
 const group = () => card.querySelectorAll('.widget-radio-box').forEach(box => {{
