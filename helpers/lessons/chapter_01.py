@@ -36,15 +36,17 @@ OWN_AUTOGRAD = {
     "only their sum is the gradient. What does `backward` do with the second one?",
     "order": "Where `b` is used twice, once directly and once through another node (`b + b.tanh()`), {what}. A node "
     "may run only when the parts of all its users have arrived. What guarantees that here?",
-    "unused": "With a second leaf that the loss does not use, {what}.",
+    "unused": "With a second leaf that the loss does not use, {what}. What no path reaches stays as it was made.",
     "overwritten": "After two passes the gradient is that of the second alone: the first was overwritten. In PyTorch a "
     "leaf adds what arrives to its `grad`. Look at `accumulate`.",
     "passes": "One pass is right; after two, {what}. Do two leaves share one tensor as their `grad`, and one of them "
     "changes it in place?",
+    "second_pass_raised": "One pass is right; a second one, over a fresh graph from the same leaves, raised {error}. "
+    "Only the leaves are there from before. What did the first pass change in their nodes?",
     "never_released": "A second backward over `a.exp().sum()` goes through, since its nodes still hold what they "
     "saved. All gradients are right; but the memory would stay taken as long as the loss lives. When may a node let "
     "go?",
-    "released_too_much": "A second backward over `(a + b).sum()` raised `{error}`. No node in it saved anything, so "
+    "released_too_much": "A second backward over `(a + b).sum()` raised {error}. No node in it saved anything, so "
     "nothing was gone: PyTorch lets it through, and the gradient doubles.",
     "random": "Alone, in a chain and in small graphs all is right, but {failed} of {graphs} random graphs are not. In "
     "graph {number}, the shortest of them, {what}. Does something survive from one graph to the next?",
@@ -55,7 +57,7 @@ OWN_AUTOGRAD = {
 
 def _trial(Value: Any, name: str) -> Trial:
     if not isinstance(Value, type):
-        raise Mistake("not_a_class", got=kind(Value) if not callable(Value) else "a function")
+        raise Mistake("not_a_class", got=kind(Value))
     return try_alone(Value, ALL[name])
 
 
@@ -101,10 +103,7 @@ def _refuse_walk(Value: Any, program: Callable, data: list[torch.Tensor]) -> Non
 
 
 def own_sigmoid(Value: Any) -> str:
-    try:
-        trial = _trial(Value, "sigmoid")
-    except NotAttempted:
-        raise NotAttempted() from None
+    trial = _trial(Value, "sigmoid")
     part, out, g = trial.part[0], trial.result, trial.g
     if what := trial.wrong(0):
         known = {
@@ -151,8 +150,7 @@ WALK = (
 )
 
 OWN_SIGMOID = {
-    **{key: text for key, text in NODE_MISTAKES.items() if key != "not_a_class"},
-    "not_a_class": NODE_MISTAKES["not_a_class"],
+    **NODE_MISTAKES,
     "tanh": "That is the derivative of tanh, `1 - out²`. The sigmoid's has its own; it too can be written with `out` "
     "alone. Where is the sigmoid steepest, and how steep is it there?",
     "no_g": "The local derivative is right. But `g`, which arrives from above, is not in it: by the chain rule the two "
@@ -352,7 +350,8 @@ def kept_bytes(answer: Any) -> str:
         _examine_case(answer, case)
     return (
         f"Right for all {len(CASES)} functions: each storage once and in whole, the inputs not counted, and nothing "
-        "where nothing is kept. Point it at any function that you wonder about; `run.kept` counts in the same way."
+        "where nothing is kept. `run.kept` counts in the same way, but lists an input without a gradient too, if it is "
+        "kept."
     )
 
 
@@ -377,6 +376,8 @@ def _examine_case(answer: Callable, case: Case) -> None:
         raise Mistake("changed_inputs", code=case.code)
     if not results:
         raise Mistake("not_called", code=case.code)
+    if any(x.grad is not None for x in inputs):
+        raise Mistake("left_grad", code=case.code)
     if number != expected:
         facts = {"code": case.code, "got": f"{number:,.10g}", "expected": f"{expected:,}"}
         for key, wrong in mistaken_bytes(case).items():
@@ -446,36 +447,37 @@ class Probe:
         return left
 
 
+COUNTED = "For `{code}` you count {got} bytes, and {expected} are kept. "
+
 KEPT_BYTES = {
-    "not_a_function": "`check` wants the function itself, `kept_bytes` without brackets; it got {got}.",
+    "not_a_function": "`check` wants the function itself, `kept_bytes` without brackets; it got {got}. So: "
+    '`check("kept_bytes", kept_bytes)`.',
     "not_called": "For `{code}` your function gave a number without calling `function(*inputs)`. Nothing has been kept "
     "before the forward ran.",
     "not_a_number": "For `{code}` your function gave {got}. What is wanted is a whole number of bytes.",
     "not_an_int": "The number is right, {number} for `{code}`, but it is {got}. Bytes are counted in whole numbers: "
     "hand back an `int`.",
-    "elements": "For `{code}` you count {got}, and {expected} bytes are kept. That many elements there are; how many "
-    "bytes does each of them take?",
-    "tensors": "For `{code}` you count {got}, and {expected} bytes are kept. That is the number of tensors: add up "
-    "their bytes.",
-    "four_bytes": "For `{code}` you count {got}, and {expected} bytes are kept. Not each element takes 4 bytes: a "
-    "float64 takes 8, a bool 1. The tensor knows.",
-    "view": "For `{code}` you count {got}, and {expected} bytes are kept. What is saved there is a view of a larger "
+    "elements": COUNTED + "That many elements there are; how many bytes does each of them take?",
+    "tensors": COUNTED + "That is the number of tensors: add up their bytes.",
+    "four_bytes": COUNTED + "Not each element takes 4 bytes: a float64 takes 8, a bool 1. The tensor knows.",
+    "view": COUNTED + "What is saved there is a view of a larger "
     "tensor, and a view keeps all the memory that it looks into. A tensor's storage knows its own size.",
-    "twice": "For `{code}` you count {got}, and {expected} bytes are kept. The same memory was saved more than once, "
+    "twice": COUNTED + "The same memory was saved more than once, "
     "and is there only once. How can you tell that two tensors share their memory?",
-    "view_of_input": "For `{code}` you count {got}, and {expected} bytes are kept. What is saved is not the input "
+    "view_of_input": COUNTED + "What is saved is not the input "
     "object itself but looks into the input's memory. Compare storages, not tensors.",
-    "inputs_counted": "For `{code}` you count {got}, and {expected} bytes are kept. The rest are the inputs: they are "
+    "inputs_counted": COUNTED + "The rest are the inputs: they are "
     "there anyway, whether a graph needs them or not. Leave out what lies in their memory.",
-    "leaf_flag": "For `{code}` you count {got}, and {expected} bytes are kept. `is_leaf` does not tell who made a "
+    "leaf_flag": COUNTED + "`is_leaf` does not tell who made a "
     "tensor: a mask or an index needs no gradient and so counts as a leaf, though the function made it, and a view "
     "of an input is none. What the inputs are you were told.",
-    "only_result": "For `{code}` you count {got}, and {expected} bytes are kept. {got} are the bytes of the result. "
+    "only_result": COUNTED + "{got} are the bytes of the result. "
     "What the graph keeps is handed to the hook `pack` while the function runs.",
-    "other": "For `{code}` you count {got}, and {expected} bytes are kept. Print shape and dtype of each tensor that "
-    "arrives in `pack`, for this function alone.",
+    "other": COUNTED + "Print shape and dtype of each tensor that arrives in `pack`, for this function alone.",
     "changed_inputs": "For `{code}` the inputs have other numbers after the count than before. Counting should not be "
     "noticed: change nothing in place.",
+    "left_grad": "For `{code}` the inputs have a `.grad` after the count. Counting should not be noticed: the forward "
+    "alone tells what is kept.",
     "hooks_left_on": "The number for `{code}` is right, but afterwards your hooks were still on: all that comes later "
     "would be packed by them too. (They are off now.) `with` takes them off again, even after an error.",
     "pack_gives_nothing": "The number for `{code}` is right, but the graph cannot be used any more. Backward says: "
@@ -531,7 +533,7 @@ def bug_data(step: Any) -> str:
     if differs(x, _program()[0]) or differs(w.detach(), _program()[1].detach()):
         raise Mistake("changed_inputs")
     _refuse_gradient(first_loss, w.grad, x, wanted_loss, wanted_grad, wanted_shown)
-    if differs(first_shown, wanted_shown):
+    if _shown_differs(first_shown, wanted_shown):
         raise Mistake("not_capped", largest=f"{first_shown.max().item():.3g}")
     if shown.requires_grad:
         raise Mistake("shown_in_graph")
@@ -544,6 +546,13 @@ def bug_data(step: Any) -> str:
         "Loss and gradient are as if there were no log; `shown` is capped, has memory of its own and belongs to no "
         "graph. Had you changed it in place after `detach()`, the version counter would have noticed; `.data` hides it."
     )
+
+
+def _shown_differs(shown: torch.Tensor, wanted: torch.Tensor) -> bool:
+    """A log may well be of lower precision."""
+    if not shown.is_floating_point():
+        return True
+    return not torch.allclose(shown.double(), wanted, rtol=0, atol=max(1e-12, 4 * torch.finfo(shown.dtype).eps))
 
 
 def _refuse_gradient(loss, grad, x, wanted_loss, wanted_grad, capped) -> None:
@@ -563,7 +572,7 @@ def _refuse_gradient(loss, grad, x, wanted_loss, wanted_grad, capped) -> None:
 
 
 BUG_DATA = {
-    "not_a_function": "`check` wants the function itself, `step` without brackets; it got {got}.",
+    "not_a_function": '`check` wants the function itself, `step` without brackets; it got {got}. So: `check("bug_data", step)`.',
     "not_two": "`step` hands back two things, the loss and what the log shows; this gave {got}.",
     "loss_no_scalar": "The first thing that `step` hands back is the loss, a tensor with one number that backward can "
     "start from; this is {got}.",
@@ -593,8 +602,7 @@ EXERCISES = {
     ),
     "own_sigmoid": Exercise(
         own_sigmoid,
-        "One blank is left: `formula`. Start with a function of `g` and `out` that gives a tuple of one, and look at "
-        "how tanh does it.",
+        "Start with a function of `g` and `out` that gives a tuple of one, and look at how tanh does it.",
         OWN_SIGMOID,
     ),
     "own_div": Exercise(

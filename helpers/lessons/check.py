@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import io
 import random
 import re
 import sys
 import sysconfig
 import traceback
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,9 @@ RIGHT, WRONG, NOT_ATTEMPTED, RAISED = "right", "wrong", "not attempted", "raised
 STATUSES = (NOT_ATTEMPTED, RAISED, WRONG, RIGHT)
 TITLES = {RIGHT: "✓ right", WRONG: "not yet", NOT_ATTEMPTED: "not attempted yet", RAISED: "your code raised an error"}
 
+#: How many lines of the learner's own prints are let through: a check runs their code hundreds of times.
+MOST_PRINTED = 20
+
 #: Tests set it: a fault of our own then raises instead of being told as the learner's.
 strict = False
 
@@ -50,7 +54,7 @@ class Mistake(Exception):
 
 
 class NotAttempted(Exception):
-    """Nothing to examine yet. Its text, if any, says which blank is left."""
+    """Nothing to examine yet. Its text, if any, says what is left to do, and stands before the exercise's `start`."""
 
 
 class Raised(Exception):
@@ -122,7 +126,7 @@ def judge(name: str, answer: object) -> Outcome:
         except KeyboardInterrupt:
             raise
         except NotAttempted as waits:
-            return Outcome(name, NOT_ATTEMPTED, str(waits) or exercise.start)
+            return Outcome(name, NOT_ATTEMPTED, f"{waits} {exercise.start}".strip())
         except Mistake as mistake:
             message = exercise.mistakes[mistake.key].format(**mistake.facts)
             return Outcome(name, WRONG, message, mistake.key)
@@ -149,7 +153,8 @@ def exercise_of(name: str) -> Exercise:
 def run(function: Callable, *arguments: object) -> Any:
     """What the learner's function gives back. Raises Raised for its errors, NotAttempted if it gives nothing."""
     try:
-        result = function(*arguments)
+        with torch.enable_grad():  # puts the mode back that the learner's code may leave changed
+            result = function(*arguments)
     except KeyboardInterrupt:
         raise
     except NotImplementedError:
@@ -159,8 +164,20 @@ def run(function: Callable, *arguments: object) -> Any:
     except BaseException as error:  # exit() too
         raise Raised(error) from error
     if result is None or result is ...:
-        raise NotAttempted()
+        raise gave_nothing(function)
     return result
+
+
+def gave_nothing(function: object) -> NotAttempted:
+    """A function that gave None is still the stub, or somebody forgot a `return`."""
+    code = getattr(function, "__code__", None)
+    written = code is not None and bool(code.co_names) and result_name(function)
+    return NotAttempted(f"`{written}` gives `None`: does it end with `return`?" if written else "")
+
+
+def result_name(function: object) -> str:
+    name = getattr(function, "__name__", "")
+    return name if name.isidentifier() else ""
 
 
 @contextmanager
@@ -171,13 +188,37 @@ def guarded() -> Iterator[None]:
     numpy_state = numpy.random.get_state() if numpy else None
     devices = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()
     try:
-        with torch.random.fork_rng(devices), torch.inference_mode(False), torch.enable_grad():
+        with (
+            torch.random.fork_rng(devices),
+            torch.inference_mode(False),
+            torch.enable_grad(),
+            redirect_stdout(_FewLines(sys.stdout)) as printed,
+        ):
             yield
+            printed.end()
     finally:
         torch.set_default_dtype(dtype)
         random.setstate(state)
         if numpy:
             numpy.random.set_state(numpy_state)
+
+
+class _FewLines(io.TextIOBase):
+    """Lets the first lines of what is printed through, and counts the others."""
+
+    def __init__(self, out: Any) -> None:
+        self.out, self.lines = out, 0
+
+    def write(self, text: str) -> int:
+        for line in text.splitlines(keepends=True):
+            if self.lines < MOST_PRINTED:
+                self.out.write(line)
+            self.lines += line.endswith("\n")
+        return len(text)
+
+    def end(self) -> None:
+        if self.lines > MOST_PRINTED:
+            self.out.write(f"… and {self.lines - MOST_PRINTED:,} more lines that your code prints.\n")
 
 
 def _rank(status: str) -> int:

@@ -7,6 +7,7 @@ graph looks like depends on Python's random numbers only, never on a rounded val
 from __future__ import annotations
 
 import inspect
+import itertools
 import random
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -15,7 +16,7 @@ from typing import Any
 
 import torch
 
-from .check import Mistake, NotAttempted, Raised, run
+from .check import Mistake, NotAttempted, Raised, gave_nothing, run
 
 #: Largest difference from PyTorch's, relative to the largest entry or 1.
 TOLERANCE = 1e-12
@@ -70,11 +71,13 @@ NODE_MISTAKES = {
     "`Node`.",
     "no_node": "`{op}` gives a Value that lacks {what}, so the walk backward cannot read it. The cell with `class "
     "Node` says what a node has.",
-    "forward": "Forward first: `{op}` is not what PyTorch computes. {what}",
+    "forward": "Forward first: `{op}` is not what PyTorch computes. {what} Try both on one small tensor.",
     "edges": "The node of `{op}` does not lead back to its input{s}. `Node(formula, saved, inputs)` takes as "
     "`inputs` a tuple of the Values themselves: their nodes become its edges.",
     "saved_not_tuple": "What the node of `{op}` saved is {got}. It has to be a tuple of tensors, and one tensor alone "
     "is written `(out,)`: backward unpacks it with `*node.saved`.",
+    "saves_values": "`{op}` saves Values. They bring their nodes along, and so everything before them: save the tensor "
+    "itself, `.data`.",
     "arguments": "The formula of `{op}` cannot take what it will be given: `g` first, then the {saved} that you save, "
     "in that order. Yours takes {takes}.",
     "no_tuple": "The formula of `{op}` gives {got}, and backward expects a tuple: one gradient for each input, even "
@@ -119,15 +122,15 @@ def try_alone(Value: Any, operator: Operator) -> Trial:
     if not hasattr(Value, operator.method):
         raise Mistake("no_method", method=operator.method)
     values = [run(Value, tensor.clone()) for tensor in inputs]
-    out = run(operator.apply, *values)
+    out = run(lambda *operands: [operator.apply(*operands)], *values)[0]
+    if out is None or out is ...:
+        raise gave_nothing(getattr(Value, operator.method))
     if not isinstance(out, Value):
         raise Mistake("no_value", op=op, got=kind(out))
     node, data = getattr(out, "node", None), getattr(out, "data", None)
     formula = getattr(node, "formula", None)
-    if formula is ... or getattr(node, "saved", None) is ...:
-        blank = "formula" if formula is ... else "saved"
-        done = "`saved` is there; " if blank == "formula" and getattr(node, "saved", ()) not in ((), ...) else ""
-        raise NotAttempted(f"{done}`{blank}` is still `...`." if done or formula is not ... else "")
+    if blank := [f"`{name}`" for name in ("saved", "formula") if _is_blank(node, name)]:
+        raise NotAttempted(f"Still blank: {' and '.join(blank)}.")
 
     leaves = [tensor.clone().requires_grad_() for tensor in inputs]
     result = operator.apply(*leaves)
@@ -141,7 +144,8 @@ def try_alone(Value: Any, operator: Operator) -> Trial:
             raise Mistake("no_node", op=op, what=f"a node with `{name}`")
     if not callable(formula):
         raise Mistake("no_node", op=op, what=f"a formula that can be called (it is {kind(formula)})")
-    if list(node.edges) != [value.node for value in values]:
+    edges = list(node.edges) if isinstance(node.edges, (list, tuple)) else []
+    if len(edges) != len(values) or any(e is not v.node for e, v in zip(edges, values, strict=True)):
         raise Mistake("edges", op=op, s="s" if len(values) > 1 else "")
     g = torch.tensor([[1.0, -2.0, 0.5], [3.0, 0.25, -1.5], [-0.75, 2.5, 1.75]], dtype=torch.float64)
     g = g if result.dim() else torch.tensor(1.5, dtype=torch.float64)
@@ -150,18 +154,19 @@ def try_alone(Value: Any, operator: Operator) -> Trial:
     return trial
 
 
+def _is_blank(node: Any, name: str) -> bool:
+    return node is not None and any(getattr(node, name, 0) is blank for blank in (None, ...))
+
+
 def _run_formula(trial: Trial, node: Any) -> None:
     op, formula = trial.operator.shown, node.formula
     if not isinstance(node.saved, (tuple, list)):
         raise Mistake("saved_not_tuple", op=op, got=kind(node.saved))
     trial.saved = saved = tuple(node.saved)
-    try:
-        inspect.signature(formula).bind(trial.g, *saved)
-    except TypeError:
-        takes = len(inspect.signature(formula).parameters)
-        raise Mistake("arguments", op=op, saved=plural(len(saved), "tensor"), takes=plural(takes, "argument")) from None
-    except ValueError:  # a function without a signature; calling it will tell
-        pass
+    if any(isinstance(thing, type(trial.out)) for thing in saved):
+        raise Mistake("saves_values", op=op)
+    if (takes := _refused(formula, trial.g, *saved)) is not None:
+        raise Mistake("arguments", op=op, saved=plural(len(saved), "tensor"), takes=plural(takes, "argument"))
     before = [tensor.clone() for tensor in saved if isinstance(tensor, torch.Tensor)]
     g = trial.g.clone()
     part = run(formula, g, *saved)
@@ -179,10 +184,24 @@ def _run_formula(trial: Trial, node: Any) -> None:
     # an expanded or shared part must not change with what follows
     trial.part = [p.clone() if isinstance(p, torch.Tensor) else p for p in part]
     again = run(formula, 2 * trial.g + 1, *saved)
+    again = again if isinstance(again, (tuple, list)) else ()
     trial.deaf = [
         isinstance(p, torch.Tensor) and isinstance(q, torch.Tensor) and not differs(p, q)
-        for p, q in zip(trial.part, again, strict=False)
+        for p, q in itertools.zip_longest(trial.part, again)
     ]
+
+
+def _refused(function: Callable, *arguments: Any) -> int | None:
+    """How many arguments it takes, if it does not take these."""
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # a built-in one; calling it will tell
+        return None
+    try:
+        signature.bind(*arguments)
+    except TypeError:
+        return len(signature.parameters)
+    return None
 
 
 def describe(part: Any, want: torch.Tensor, others: Sequence[torch.Tensor] = (), deaf: bool = False) -> str:
@@ -220,8 +239,10 @@ def times(factor: float) -> str:
     if abs(factor - 0.5) < TOLERANCE:
         return "is exactly half of what it should be"
     whole = round(factor)
-    if whole and abs(factor - whole) < 1e-9:
+    if whole and abs(factor - whole) < TOLERANCE * abs(whole):
         return f"is exactly {whole} times what it should be"
+    if abs(factor - 1) < 1e-3:
+        return "is off a little, everywhere by the same small factor: was it rounded on the way, to float32 say?"
     return f"is {factor:.3g} times what it should be, everywhere"
 
 
@@ -412,9 +433,12 @@ def _tried(Value: Any, program: Callable, data: Sequence[torch.Tensor]) -> str:
     try:
         return _difference(Value, program, data)
     except Raised as raised:
-        error = raised.error
-        said = (str(error).strip().splitlines() or [""])[0]
-        return f"backward raised `{type(error).__name__}`{': ' + said if said else ''}"
+        return f"backward raised {_said(raised.error)}"
+
+
+def _said(error: BaseException) -> str:
+    said = (str(error).strip().splitlines() or [""])[0]
+    return f"`{type(error).__name__}`{': ' + said if said and not isinstance(error, KeyError) else ''}"
 
 
 def _check_passes(Value: Any, x: torch.Tensor, y: torch.Tensor) -> None:
@@ -422,7 +446,10 @@ def _check_passes(Value: Any, x: torch.Tensor, y: torch.Tensor) -> None:
         return (a + b).tanh().sum()
 
     _, once = _torch_gradients(program, [x, y])
-    _, leaves = _gradients(Value, program, [x, y], passes=2)
+    try:
+        _, leaves = _gradients(Value, program, [x, y], passes=2)
+    except Raised as raised:
+        raise Mistake("second_pass_raised", error=_said(raised.error)) from None
     if all(leaf.grad is not None and not differs(leaf.grad, g) for leaf, g in zip(leaves, once, strict=True)):
         raise Mistake("overwritten")
     what = _difference(Value, program, [x, y], passes=2)
@@ -442,7 +469,7 @@ def _check_release(Value: Any, x: torch.Tensor, y: torch.Tensor) -> None:
     try:
         _backward(loss)
     except Raised as raised:
-        raise Mistake("released_too_much", error=type(raised.error).__name__) from None
+        raise Mistake("released_too_much", error=_said(raised.error)) from None
     if what := describe(a.grad, 2 * torch.ones_like(x)):
         raise Mistake("passes", what=f"after a second backward over the sum of `a + b` the gradient of `a` {what}")
 

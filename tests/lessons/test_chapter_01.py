@@ -1,0 +1,190 @@
+"""Chapter 01's exercises: each wrong answer gets its own message, each stub waits, each solution is right."""
+
+import importlib
+import re
+
+import pytest
+import torch
+
+from helpers import record
+from helpers.lessons.chapter_01 import CASES, EXERCISES, Probe, true_bytes
+from helpers.lessons.check import CHAPTERS, NOT_ATTEMPTED, RAISED, RIGHT, WRONG, judge
+
+from . import own
+from .wrong_answers_01 import ANSWER, COUNT, RIGHT_DIV, count, counted, div, sigmoid, step, walk
+from .wrong_answers_01 import WRONG as ANSWERS
+
+# `helpers.lessons.check` is the function
+check_module = importlib.import_module("helpers.lessons.check")
+
+
+@pytest.fixture(autouse=True)
+def strict(monkeypatch):
+    monkeypatch.setattr(check_module, "strict", True)
+
+
+def judged(exercise, source):
+    namespace = own.namespace()
+    own.cell(source, namespace)
+    return judge(exercise, namespace.get("answer", namespace.get(ANSWER[exercise])))
+
+
+@pytest.mark.parametrize(("exercise", "key", "source"), ANSWERS)
+def test_wrong_answer_gets_its_message(exercise, key, source):
+    outcome = judged(exercise, source)
+    assert (outcome.status, outcome.mistake) == (WRONG, key), outcome.text
+    assert len(outcome.message.split()) >= 12
+    assert outcome.data == {"schema": 1, "exercise": exercise, "status": "wrong", "mistake": key}
+
+
+def test_every_message_is_somebody_s():
+    told = {(exercise, key) for exercise, key, _ in ANSWERS}
+    assert told == {(name, key) for name, exercise in EXERCISES.items() for key in exercise.mistakes}
+    assert set(EXERCISES) == set(CHAPTERS) == set(ANSWER)
+
+
+@pytest.mark.parametrize(("exercise", "key"), [(e, k) for e in EXERCISES for k in EXERCISES[e].mistakes])
+def test_message_is_short_and_warm(exercise, key):
+    message = EXERCISES[exercise].mistakes[key]
+    assert message.count("`") % 2 == 0 and len(message) < 420
+    assert not re.search(r"\b(simply|just|obviously|of course|wrong!)\b|!", message)
+
+
+STUBS = {
+    "own_sigmoid": sigmoid("..."),
+    "own_div": div("...", "..."),
+    "kept_bytes": "def kept_bytes(function, *inputs):\n    ...",
+}
+
+
+@pytest.mark.parametrize("exercise", STUBS)
+@pytest.mark.parametrize("blank", ["...", "None", "raise NotImplementedError", "pass"])
+def test_stub_waits(exercise, blank):
+    source = STUBS[exercise]
+    if blank in ("raise NotImplementedError", "pass"):
+        name = "operation" if "operation" in source else "kept_bytes"
+        source = re.sub(r"(def .*\n)(    .*\n?)+", rf"\1    {blank}\n", source)
+        assert name in source
+    elif exercise == "kept_bytes":
+        source = source.replace("...", f"return {blank}")
+    else:
+        source = source.replace("...", blank)
+    outcome = judged(exercise, source)
+    assert (outcome.status, outcome.mistake) == (NOT_ATTEMPTED, None), outcome.text
+    assert outcome.message.endswith(EXERCISES[exercise].start)
+
+
+@pytest.mark.parametrize("exercise", EXERCISES)
+@pytest.mark.parametrize("answer", [None, ...])
+def test_nothing_waits(exercise, answer):
+    assert judge(exercise, answer).text.endswith(EXERCISES[exercise].start)
+    assert judge(exercise, answer).status == NOT_ATTEMPTED
+
+
+def test_a_blank_that_is_left_is_named():
+    assert "Still blank: `formula`." in judged("own_div", div("...")).message
+    assert "Still blank: `saved` and `formula`." in judged("own_div", div("...", "...")).message
+    inside = judged("own_sigmoid", sigmoid("lambda g, out: (g * ...,)"))
+    assert inside.status == NOT_ATTEMPTED and "still there, in line 3 of its cell" in inside.message
+    assert judged("own_sigmoid", sigmoid("lambda g, out: (...,)")).status == NOT_ATTEMPTED
+    assert (
+        "`kept_bytes` gives `None`: does it end with `return`?" in judged("kept_bytes", counted("sum(sizes)")).message
+    )
+
+
+RIGHT_STEP = step("shown = h.detach().clamp(max=2.0)")
+SOLUTIONS = [
+    ("own_autograd", "", "every gradient is within 1e-12"),
+    ("own_autograd", sigmoid("lambda g, out: (g * out * (1 - out),)") + div(RIGHT_DIV), "`sigmoid`, "),
+    ("own_autograd", sigmoid("...") + div("...", "..."), "every gradient is within 1e-12"),
+    ("own_sigmoid", sigmoid("lambda g, out: (g * out * (1 - out),)"), "PyTorch does the same"),
+    ("own_sigmoid", sigmoid("lambda g, out: [g * out * (1 - out)]", "[out]"), "PyTorch does the same"),
+    ("own_sigmoid", sigmoid("lambda g, y, same: (g * (y - y * same),)", "(out, out)"), "PyTorch does the same"),
+    ("own_sigmoid", sigmoid("lambda g, *kept: (g * kept[0] * (1 - kept[0]),)"), "PyTorch does the same"),
+    (
+        "own_sigmoid",
+        sigmoid("lambda g, x: (g * x.sigmoid() * (1 - x.sigmoid()),)", "(a.data,)"),
+        "You keep the input where PyTorch keeps the output",
+    ),
+    ("own_sigmoid", sigmoid("lambda g, slope: (g * slope,)", "(out * (1 - out),)"), "a tensor made for it"),
+    ("own_div", div(RIGHT_DIV), "You keep `a` and `b`, and so does PyTorch"),
+    ("own_div", div("lambda g, out, y: (g / y, -g * out / y)", "(out, b.data)"), "You keep the result and `b`"),
+    ("own_div", div("lambda g, p, q: (g * p, g * q)", "(1 / b.data, -out / b.data)"), "You keep 2 tensors"),
+    ("kept_bytes", COUNT, "Right for all 11 functions"),
+    ("kept_bytes", count(("saved.append(tensor)", "saved.append(tensor); print('packed')")), "Right for all 11"),
+    ("bug_data", RIGHT_STEP, "Loss and gradient are as if there were no log; `shown`"),
+    ("bug_data", step("shown = h.detach().clone().clamp_(max=2.0)"), "`shown` is capped"),
+    ("bug_data", step("with torch.no_grad():", "    shown = h.clamp(max=2.0)"), "`shown` is capped"),
+    ("bug_data", step("shown = torch.minimum(h.detach(), torch.tensor(2.0))"), "`shown` is capped"),
+    ("bug_data", step("shown = h.detach().float().clamp(max=2.0)"), "`shown` is capped"),
+    ("bug_data", step("shown = h.data.clamp(max=2.0)"), "`.data` is safe here only because"),
+]
+
+
+@pytest.mark.parametrize(("exercise", "source", "said"), SOLUTIONS)
+def test_solution_is_right(exercise, source, said):
+    outcome = judged(exercise, source)
+    assert outcome.status == RIGHT, outcome.text
+    assert said in outcome.message
+    assert outcome == judged(exercise, source), "the same answer again"
+
+
+def test_what_the_sentences_say_of_pytorch():
+    x, y = (torch.ones(2, requires_grad=True) for _ in range(2))
+    assert hasattr(x.sigmoid().grad_fn, "_saved_result") and not hasattr(x.sigmoid().grad_fn, "_saved_self")
+    kept = {name for name in dir((x / y).grad_fn) if name.startswith("_saved_")}
+    assert kept == {"_saved_self", "_saved_other", "_saved_rounding_mode"} or kept == {"_saved_self", "_saved_other"}
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.code)
+def test_true_bytes_are_the_recorder_s(case):
+    inputs = case.inputs()
+    with record() as run:
+        result = case.function(*inputs)
+    # the recorder lists a kept input that needs no gradient; to the exercise it is an input
+    given = sum(tensor.nbytes for tensor in inputs if not tensor.requires_grad)
+    assert true_bytes(case) == run.kept.nbytes - given
+    del result
+
+
+def test_gradient_that_the_bug_hunt_wants():
+    """Central differences of the loss, in float64."""
+    namespace = own.namespace()
+    own.cell(RIGHT_STEP, namespace)
+    x = torch.linspace(-1, 1, 6, dtype=torch.float64).reshape(2, 3)
+    w = torch.linspace(1, -0.5, 6, dtype=torch.float64).reshape(3, 2)
+    assert torch.autograd.gradcheck(lambda w: namespace["step"](x, w)[0], w.requires_grad_())
+    own.cell(step("shown = h.data", "shown.clamp_(max=1.0)"), namespace)
+    with pytest.raises(RuntimeError, match="Jacobian mismatch"):
+        torch.autograd.gradcheck(lambda w: namespace["step"](x, w)[0], w)
+
+
+@pytest.mark.parametrize("left_on", [0, 1, 3])
+def test_probe_takes_off_what_was_left_on(left_on):
+    outer, packed = torch.autograd.graph.saved_tensors_hooks(lambda t: packed.append(t) or t, lambda t: t), []
+    with outer:
+        probe = Probe()
+        for _ in range(left_on):
+            torch.autograd.graph.saved_tensors_hooks(lambda t: 1 / 0, lambda t: t).__enter__()
+        assert probe.close() == left_on
+        assert packed == []
+        torch.ones(1, requires_grad=True).exp()
+        assert len(packed) == 1
+    torch.ones(1, requires_grad=True).exp()
+    assert len(packed) == 1
+
+
+def test_hooks_left_on_are_off_after_an_error_too():
+    source = (
+        "def kept_bytes(function, *inputs):\n"
+        "    torch.autograd.graph.saved_tensors_hooks(lambda t: 1 / 0, lambda t: t).__enter__()\n"
+        "    return function(*inputs)\n"
+    )
+    assert judged("kept_bytes", source).status == RAISED
+    torch.ones(1, requires_grad=True).exp()
+
+
+def test_a_broken_walk_is_named_where_it_raises():
+    outcome = judged("own_autograd", walk("grads.pop(node)", "grads[nod]"))
+    assert outcome.status == RAISED
+    assert "NameError" in outcome.message and "`backward`" in outcome.message
