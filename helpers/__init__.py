@@ -11,6 +11,9 @@ run.graph     # the graph, with what it keeps
 run.kept      # the ledger: what is kept for backward, and why
 run.memory    # live bytes by category
 
+picture(dot)  # a graph that torchviz drew, as one of these figures
+curves({...}) # a line chart, as one of these figures
+
 And the lessons: predict, reveal, quiz, check, verdict, reset.
 """
 
@@ -21,17 +24,19 @@ from .record import RecordError
 from .run import Run, load, record
 
 # Loaded when first asked for: `import helpers` stays quick.
+_FIGURES = ("curves", "picture")
 _LESSONS = ("LessonError", "check", "predict", "quiz", "reset", "reveal", "verdict")
 
-__all__ = ["RecordError", "Run", "environment", "load", "record", *_LESSONS]
+__all__ = ["RecordError", "Run", "environment", "load", "record", *_FIGURES, *_LESSONS]
 
 
 def __getattr__(name):
-    if name not in _LESSONS:
+    if name not in _FIGURES + _LESSONS:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    globals()[name] = value = getattr(importlib.import_module(".lessons", __name__), name)
+    home = ".figures" if name in _FIGURES else ".lessons"
+    globals()[name] = value = getattr(importlib.import_module(home, __name__), name)
     return value
 
 
 def __dir__():
-    return sorted({*globals(), *_LESSONS})
+    return sorted({*globals(), *_FIGURES, *_LESSONS})

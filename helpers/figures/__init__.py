@@ -4,11 +4,15 @@ graph_figure     the graph of one backward, what it keeps as pink ellipses
 kept_figure      the ledger of what is kept, and why
 memory_figure    live bytes by category, event by event
 overview_figure  code, graph, ledger and memory together
+picture          a graph that torchviz drew (anything in the DOT language)
+curves           a line chart
 layout_program   which layout program is used, in words
 PALETTE          category → colour, for plots beside these figures
 """
 
 from .bundle import Figure
+from .curves import curves
+from .dot import picture
 from .graph import graph_figure
 from .kept import kept_figure
 from .layout import layout_program
@@ -19,9 +23,11 @@ from .palette import PALETTE
 __all__ = [
     "PALETTE",
     "Figure",
+    "curves",
     "graph_figure",
     "kept_figure",
     "layout_program",
     "memory_figure",
     "overview_figure",
+    "picture",
 ]
