@@ -182,7 +182,9 @@ def test_a_name_used_twice_for_another_question(capsys):
     said(capsys, 10_240)
     predict("kept", "Is it freed?", choices=YES_NO)
     assert said(capsys, False) == "No prediction this time. Measured: “no”."
-    predict("kept", "Is it freed?", choices=YES_NO, answer=False)
+    ask(14_336)
+    predict("kept", "How many bytes at the peak?", choices=CHOICES, unit="B")
+    assert said(capsys, 0).startswith("No prediction this time.")
 
 
 def test_choices_that_changed_drop_the_answer(capsys):
