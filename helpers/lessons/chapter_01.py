@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch.autograd.graph import saved_tensors_hooks
 
-from .check import Exercise, Mistake, NotAttempted, Raised, run
+from .check import Exercise, Mistake, NotAttempted, run
 from .own_autograd import ALL, NODE_MISTAKES, Trial, compare, describe, differs, kind, look, plural, try_alone
 
 # ---------------------------------------------------------------------------------------------------- own_autograd
@@ -524,9 +524,9 @@ def bug_data(step: Any) -> str:
     try:
         loss.backward()
     except RuntimeError as error:
+        said = str(error).split(":", 1)[0].split(". ")[0].split(" (")[0]
         if "modified by an inplace operation" not in str(error):
-            raise Raised(error) from error
-        said = str(error).split(":", 1)[0]
+            raise Mistake("backward_fails", said=said) from None
         raise Mistake("version_error", said=said) from None
     if w.grad is None:
         raise Mistake("loss_cut")
@@ -572,7 +572,8 @@ def _refuse_gradient(loss, grad, x, wanted_loss, wanted_grad, capped) -> None:
 
 
 BUG_DATA = {
-    "not_a_function": '`check` wants the function itself, `step` without brackets; it got {got}. So: `check("bug_data", step)`.',
+    "not_a_function": "`check` wants the function itself, `step` without brackets; it got {got}. So: "
+    '`check("bug_data", step)`.',
     "not_two": "`step` hands back two things, the loss and what the log shows; this gave {got}.",
     "loss_no_scalar": "The first thing that `step` hands back is the loss, a tensor with one number that backward can "
     "start from; this is {got}.",
@@ -584,6 +585,8 @@ BUG_DATA = {
     "such things; why did it not?",
     "version_error": "That is progress: it is no longer silent. Backward now says `{said}`. The memory is still `h`'s, "
     "and it is still changed. What would leave `h` alone?",
+    "backward_fails": "`loss.backward()`, called on what `step` hands back, says: `{said}`. `step` only goes forward; "
+    "the graph it leaves should be whole.",
     "capped_in_graph": "Now the loss is made of the capped `h`: where it was capped, no gradient gets through, and "
     "`w.grad` is {share} off. Training should not notice the log: cap something that the loss does not use.",
     "gradient": "The gradient of `w` is {share} off from that without the log. Which line changes something that the "

@@ -108,10 +108,11 @@ def check(name: str, answer: object = None) -> None:
     """
     outcome = judge(name, answer)
     show(outcome.text, outcome.html, outcome.data, "check")
-    before = answers.get("exercises", name)
-    before = before if isinstance(before, dict) else {}
-    best = max(outcome.status, before.get("best", NOT_ATTEMPTED), key=_rank)
-    attempts = before.get("attempts", 0) + (outcome.status != NOT_ATTEMPTED)
+    kept = answers.get("exercises", name)
+    kept = kept if isinstance(kept, dict) else {}  # a person may have edited the file
+    before, attempts = kept.get("best"), kept.get("attempts")
+    best = max(outcome.status, before if before in STATUSES else NOT_ATTEMPTED, key=STATUSES.index)
+    attempts = (attempts if isinstance(attempts, int) else 0) + (outcome.status != NOT_ATTEMPTED)
     answers.put("exercises", name, {"best": best, "attempts": attempts})
 
 
@@ -219,10 +220,6 @@ class _FewLines(io.TextIOBase):
     def end(self) -> None:
         if self.lines > MOST_PRINTED:
             self.out.write(f"… and {self.lines - MOST_PRINTED:,} more lines that your code prints.\n")
-
-
-def _rank(status: str) -> int:
-    return STATUSES.index(status) if status in STATUSES else -1
 
 
 #: Error's type, what its message says → where to look.

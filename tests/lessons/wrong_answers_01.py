@@ -275,6 +275,7 @@ WRONG = [
     ("bug_data", "data", step("loss = h.mean()", "shown = h.data", "shown.clamp_(max=2.0)", end="loss, shown")),
     ("bug_data", "version_error", step("shown = h.detach()", "shown.clamp_(max=2.0)")),
     ("bug_data", "version_error", step("with torch.no_grad():", "    shown = h.clamp_(max=2.0)")),
+    ("bug_data", "backward_fails", step("shown = h.detach().clamp(max=2.0)", "h.mean().backward()")),
     ("bug_data", "capped_in_graph", step("h = h.clamp(max=2.0)", "shown = h.detach()")),
     ("bug_data", "gradient", step("shown = h.detach().clamp(max=2.0)", end="h.sum(), shown")),
     ("bug_data", "loss", step("shown = h.detach().clamp(max=2.0)", end="h.mean() + 1, shown")),
