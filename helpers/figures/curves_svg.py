@@ -22,7 +22,7 @@ from .palette import ALERT, FAINT, FRAME, GRAPH, GROUND, INK, SOFT
 #: Colour and dashes (on, off, … in pixels) of the first line, the second, …
 STYLES = (
     (GRAPH["leaf"].line, ()),
-    (ALERT, (8.0, 5.0)),
+    (ALERT, (10.0, 7.0)),
     (GRAPH["root"].line, (2.0, 2.5)),
     (GRAPH["live"].line, (10.0, 3.0, 2.0, 3.0)),
     (GRAPH["custom"].line, (14.0, 4.0)),
@@ -180,7 +180,13 @@ class _Drawing:
                 if len(held) == 1:
                     self.dot(held[0], colour, 6.0)
                 # the first is wider, so that it is seen under a line that runs upon it
-                self.stroke(thinned(held), colour, 3.6 if i == 0 else 2.0, dashes, over=3 + i * 0.1)
+                self.stroke(
+                    thinned(held),
+                    colour,
+                    4.2 if i == 0 and len(self.chart.lines) > 1 else 2.2,
+                    dashes,
+                    over=3 + i * 0.1,
+                )
             ways.append(way)
             if way:
                 ends.append((i, way[-1]))

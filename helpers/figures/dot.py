@@ -156,7 +156,8 @@ def twin_of(graph: DotGraph, title: str, missing: str, *, folded: bool) -> str:
 
 def alt_of(graph: DotGraph, title: str) -> str:
     kinds = f" {', '.join(kinds_in(graph))}; arrows run from leaves to results." if kinds_in(graph) else ""
-    return f"{title}.{kinds} The text form names every box and arrow."
+    more = "counts the boxes by label" if len(graph.nodes) > MOST_LISTED else "names every box and arrow"
+    return f"{title}.{kinds} The text form {more}."
 
 
 # -------------------------------------------------------------------- the drawing
