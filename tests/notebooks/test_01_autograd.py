@@ -1,0 +1,235 @@
+"""What chapter 01 says in its prose, asserted: by its committed outputs, which nbval compares, or by a run of its own."""
+
+import re
+
+import nbformat
+import pytest
+import torch
+
+from helpers import record
+from tools import stamp
+
+PATH = stamp.ROOT / "notebooks/01_autograd.ipynb"
+NOTEBOOK = nbformat.read(PATH, as_version=4)
+CODE = [cell for cell in NOTEBOOK.cells if cell.cell_type == "code"]
+PROSE = re.sub(r"\s+", " ", "\n".join(cell.source for cell in NOTEBOOK.cells if cell.cell_type == "markdown"))
+OWN = [cell.source for cell in CODE if cell.metadata.get("course", {}).get("part") == "own autograd"]
+
+
+def printed(start):
+    """What the one cell that holds `start` printed or showed, as text."""
+    (cell,) = [cell for cell in CODE if start in cell.source]
+    return "\n".join(o.get("text") or o.get("data", {}).get("text/plain", "") or o.get("evalue") for o in cell.outputs)
+
+
+def said(*words):
+    """The prose says so: a test of a sentence that is no longer there would be worth nothing."""
+    for word in words:
+        assert re.sub(r"\s+", " ", word) in PROSE, word
+
+
+def test_leaves_and_their_makers():
+    lines = printed("for name, tensor in").splitlines()
+    assert [re.findall(r"leaf: (\w+) .*requires_grad: (\w+) .*grad_fn: (\w+)", line) for line in lines[:4]] == [
+        [("True", "True", "NoneType")],
+        [("True", "False", "NoneType")],
+        [("False", "True", "MulBackward0")],
+        [("False", "True", "MulBackward0")],
+    ]
+
+
+def test_the_tree_shows_the_shared_product_twice_and_the_graph_once():
+    said("the branch of `y` is printed twice", "One node, two arrows out of it")
+    assert printed("walk(loss.grad_fn)").split()[:4] == ["MulBackward0", "MulBackward0", "AccumulateGrad", "(no"]
+    assert printed("walk(loss.grad_fn)").count("MulBackward0") == 3
+    assert "2 operations, 1 leaf, 3 edges" in printed("running this cell again gives the same")
+    assert "from [2], [2]" in printed("running this cell again gives the same")
+
+
+def test_torchviz_has_a_product_more():
+    said("This picture has one box more than ours")
+    assert printed("picture(make_dot").count("MulBackward0") >= 3
+
+
+def test_two_turns_give_27_and_take_the_branch_three_give_81():
+    said("with two turns the result is 27", "with three it is 81")
+    assert (3.0 * 3**2, 3.0 * 3**3) == (27, 81)
+    shown = printed("power(w, 2)), operations(power(w, 3))")
+    assert "2 turns: {'NegBackward0': 1, 'MulBackward0': 2" in shown and "3 turns: {'MulBackward0': 3" in shown
+
+
+def test_the_second_print_is_three_times_the_first():
+    said("Not twice: three times")
+    assert "Measured: 3×" in printed("first = w.grad.clone()")
+
+
+def test_quoted_errors_are_what_torch_raises():
+    said("*Trying to backward through the graph a second time*", "*tensors after they have already been freed*")
+    x = torch.ones(3, requires_grad=True)
+    result = (x * x).sum()
+    result.backward()
+    with pytest.raises(RuntimeError, match="Trying to backward through the graph a second time") as caught:
+        result.backward()
+    assert "tensors after they have already been freed" in str(caught.value)
+    said("*is at version 1; expected version 0*")
+    y = x.exp()
+    y.add_(1)
+    with pytest.raises(RuntimeError, match="is at version 1; expected version 0"):
+        y.sum().backward()
+    with pytest.raises(RuntimeError, match="grad can be implicitly created only for scalar outputs"):
+        (x**2).backward()
+
+
+def test_zero_grad_fills_only_when_told_to():
+    said("`zero_grad(set_to_none=False)` fills")
+    w = torch.ones(2, requires_grad=True)
+    optimizer = torch.optim.SGD([w], lr=0.1)
+    w.sum().backward()
+    optimizer.zero_grad(set_to_none=False)
+    assert w.grad.tolist() == [0, 0]
+    optimizer.zero_grad()
+    assert w.grad is None
+
+
+def test_forgetting_in_numbers():
+    said("after 20 steps the loss is lower than with clearing after 200", "On the regression it swings for ever")
+    shown = printed("title=")
+    assert "it trains faster" in shown and "it swings and does not settle" in shown
+
+
+def test_no_friction():
+    """Without clearing, the sum over all steps of kinetic and potential energy hardly changes: nothing damps it."""
+    said("like a ball without friction")
+    namespace = {"torch": torch}
+    for start in ("def train(", "generator = torch.Generator()"):
+        exec(next(cell.source for cell in CODE if start in cell.source), namespace)
+    losses = namespace["train"](namespace["regression"], clear=False, steps=2000)
+    assert max(losses[-200:]) > 0.9 * max(losses[:200])
+
+
+def test_the_dead_unit():
+    said("and -0.75 at `w = 0.5`", "Had `w` been positive, the answer could have been right")
+    shown = printed("def network(w)")
+    assert "loss 1.0000,  gradient  0.0000" in shown and "gradient -0.7500,  measured slope -0.7500" in shown
+    assert (torch.relu(torch.tensor(2.0)) * 0.5 - 1) ** 2 == 0
+
+
+def test_what_twenty_operations_keep():
+    shown = printed("for name, operation in asked.items()")
+    rows = dict(re.findall(r"^(.{12}) +([\d.]+) ×", shown, re.M))
+    rows = {name.strip(): float(times) for name, times in rows.items()}
+    assert len(rows) == 20
+    nothing = {name for name, times in rows.items() if times == 0}
+    assert nothing == {"x + y", "x * 2", "x / 2", "sum", "mean", "cat"}
+    output = set(re.findall(r"^(\S+) +1.00 ×   its output out$", shown, re.M))
+    assert output == {"exp", "sqrt", "relu", "sigmoid", "tanh", "softmax"}
+    assert set(re.findall(r"^(.{12}) +1.00 ×   its input x$", shown, re.M)) >= {"log         ", "x ** 2      ", "gelu        "}
+    assert rows["x * y"] == rows["x @ y"] == 2
+
+
+def test_rows_keep_64_indices_and_layer_norm_two_numbers_a_row():
+    said("`max` of each row keeps 64 indices of 8 bytes", "the mean, and one over the standard deviation")
+    x = torch.rand(64, 64, requires_grad=True)
+    with record() as run:
+        out = x.max(-1).values
+    assert [row.saved.nbytes for row in run.kept.rows] == [64 * 8] and out.shape == (64,)
+    normed = torch.nn.functional.layer_norm(x, (64,))
+    mean, scale = normed.grad_fn._saved_result1, normed.grad_fn._saved_result2
+    assert mean.shape == scale.shape == (64, 1)
+    assert torch.allclose(mean, x.mean(-1, keepdim=True), atol=1e-6)
+    assert torch.allclose(scale, (x.var(-1, unbiased=False, keepdim=True) + 1e-5).rsqrt(), atol=1e-4)
+
+
+def test_the_number_that_no_hook_sees():
+    shown = printed("y.grad_fn._saved_other")
+    assert re.search(r"hook saw: +0\n", shown) and "tensor(2)" in shown
+
+
+def test_sigmoid_by_hand_keeps_two():
+    said("Two against one, for the same function")
+    assert "by hand: 2 tensors, one operation: 1" in printed("as by_hand:")
+
+
+def test_backward_gives_back_as_it_walks():
+    said("it falls in steps, one for each node", "its peak is near its *beginning*")
+    assert "[3, 2, 1, 0]" in printed("left = [len(run.kept_at(moment).rows)")
+    x = torch.rand(64, 64, requires_grad=True)
+    with record() as run:
+        x.exp().exp().exp().sum().backward()
+    runs = [event.index for event in run.recording.events if event.kind == "run"]
+    assert run.memory.peak_moment < runs[1]  # before the first exp has run, of three
+
+
+def test_in_place_saves_one_tensor_for_a_moment():
+    said("What is *kept* is the same, to the byte", "saved one tensor for a moment, at the peak")
+    shown = printed("with record() as in_place:")
+    found = re.findall(r"kept ([\d,]+) B, peak ([\d,]+) B", shown)
+    (kept, peak), (kept_, peak_) = [[int(n.replace(",", "")) for n in row] for row in found]
+    assert kept == kept_ and peak - peak_ == 64 * 64 * 4
+
+
+def test_detach_shares_the_version_counter_and_data_has_its_own():
+    said("`detach()` shares the memory *and the version counter*", "`.data` shares the memory with a counter of its own")
+    y = torch.rand(3, requires_grad=True).exp()
+    y.detach().zero_()
+    assert y._version == 1
+    y.data.zero_()
+    assert y._version == 1 and y.data.data_ptr() == y.detach().data_ptr() == y.data_ptr()
+
+
+def test_detach_removes_nothing():
+    shown = printed('"detach, with h still there": named')
+    assert re.findall(r"kept afterwards: +([\d,]+) B,  peak: ([\d,]+) B", shown) == [
+        ("0", "49,152"),
+        ("0", "49,152"),
+        ("32,768", "49,152"),
+    ]
+
+
+def test_the_autograd_has_five_cells_and_under_sixty_lines():
+    said("in under sixty lines", "Fifty-odd lines, in five cells")
+    lines = [line for source in OWN for line in source.splitlines() if line.strip()]
+    assert len(OWN) == 5 and 50 < len(lines) < 60
+
+
+def test_a_recursion_ends_at_a_thousand_and_the_loop_does_not():
+    said("a recursion would end at Python's limit, at about a thousand operations")
+    namespace = {"torch": torch}
+    for source in OWN:
+        exec(source, namespace)
+    leaf = namespace["Value"](torch.tensor(1.0))
+    value = leaf
+    for _ in range(1500):
+        value = value + leaf
+
+    def walk(node):
+        for edge in node.edges:
+            walk(edge)
+
+    with pytest.raises(RecursionError):
+        walk(value.node)
+    value.backward()
+    assert leaf.grad == 1501
+
+
+def test_seven_bugs_seven_culprits():
+    said("Seven bugs, seven times the right culprit")
+    culprits = re.findall(r"The gradient of `(.+?)` for `a` is exactly 2 times", printed("def broken("))
+    assert culprits == ["a + b", "a * b", "a @ b", "a.exp()", "a.tanh()", "a.relu()", "a.sum()"]
+
+
+def test_two_hundred_graphs_agree():
+    said("So ask for two hundred", "Every gradient of every leaf must agree to 12 digits")
+    (cell,) = [cell for cell in CODE if cell.source == 'check("own_autograd", Value)']
+    shown = cell.outputs[0].data["text/plain"]
+    assert "right" in shown and "200 random graphs" in shown and "within 1e-12" in shown
+
+
+def test_pytorch_has_more_than_a_thousand_operations_more():
+    said("More than a thousand operations")
+    names = {name.split(".")[0] for name in torch._C._dispatch_get_all_op_names() if name.startswith("aten::")}
+    assert len([name for name in names if not name.endswith("_out")]) > 1007
+
+
+def test_it_asks_for_a_gpu_on_colab():
+    assert NOTEBOOK.metadata["accelerator"] == "GPU"
