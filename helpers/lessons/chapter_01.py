@@ -11,7 +11,19 @@ import torch
 from torch.autograd.graph import saved_tensors_hooks
 
 from .check import Exercise, Mistake, NotAttempted, run
-from .own_autograd import ALL, NODE_MISTAKES, Trial, compare, describe, differs, kind, look, plural, try_alone
+from .own_autograd import (
+    ALL,
+    NODE_MISTAKES,
+    Trial,
+    compare,
+    describe,
+    differs,
+    kind,
+    plural,
+    refuse_gradients,
+    shape,
+    try_alone,
+)
 
 # ---------------------------------------------------------------------------------------------------- own_autograd
 
@@ -84,8 +96,9 @@ def _kept(trial: Trial) -> list[torch.Tensor]:
     return list(found.values())
 
 
-def _among(tensor: torch.Tensor, *others: torch.Tensor) -> bool:
-    return any(tensor.shape == other.shape and not differs(tensor.double(), other) for other in others)
+def _among(tensor: torch.Tensor, *values: Any) -> bool:
+    """Is it the very memory of one of these Values, not a copy?"""
+    return tensor.untyped_storage().data_ptr() in [value.data.untyped_storage().data_ptr() for value in values]
 
 
 def _refuse_walk(Value: Any, program: Callable, data: list[torch.Tensor]) -> None:
@@ -105,7 +118,7 @@ def _refuse_walk(Value: Any, program: Callable, data: list[torch.Tensor]) -> Non
 def own_sigmoid(Value: Any) -> str:
     trial = _trial(Value, "sigmoid")
     part, out, g = trial.part[0], trial.result, trial.g
-    if what := trial.wrong(0):
+    if trial.wrong(0):
         known = {
             "tanh": g * (1 - out * out),
             "no_g": out * (1 - out),
@@ -118,18 +131,18 @@ def own_sigmoid(Value: Any) -> str:
         for key, wrong in known.items():
             if isinstance(part, torch.Tensor) and not differs(part.double(), wrong):
                 raise Mistake(key)
-        raise Mistake("backward", op="a.sigmoid()", input="a", what=what, look=look(what))
+        refuse_gradients(trial)
     _refuse_hidden(trial)
     kept, x = _kept(trial), trial.inputs[0]
     if len(kept) > 1:
         raise Mistake("keeps_more", count=len(kept))
     _refuse_walk(Value, lambda a: (a.sigmoid() * a).sum(), [x])
-    if kept and _among(kept[0], out):
+    if kept and _among(kept[0], trial.out):
         return (
             "The gradient is within 1e-12 of PyTorch's, and only the output is kept. PyTorch does the same: its "
             "`SigmoidBackward0` has `_saved_result`."
         )
-    if kept and _among(kept[0], x):
+    if kept and _among(kept[0], *trial.values):
         return (
             "The gradient is within 1e-12 of PyTorch's. You keep the input where PyTorch keeps the output: as many "
             "bytes, but backward has to compute the sigmoid a second time."
@@ -173,7 +186,7 @@ OWN_SIGMOID = {
 
 def own_div(Value: Any) -> str:
     trial = _trial(Value, "/")
-    (x, y), out, g = trial.inputs, trial.result, trial.g
+    (x, y), g = trial.inputs, trial.g
     first, second = trial.part
     if first is None or second is None:
         raise Mistake("none", input="a" if first is None else "b")
@@ -193,27 +206,26 @@ def own_div(Value: Any) -> str:
         for key, (i, wrong) in known.items():
             if not differs(trial.part[i], wrong):
                 raise Mistake(key)
-    for i in range(2):
-        if what := trial.wrong(i):
-            raise Mistake("backward", op="a / b", input="ab"[i], what=what, look=look(what))
+    refuse_gradients(trial)
     _refuse_hidden(trial)
     kept = _kept(trial)
     if len(kept) > 2:
         raise Mistake("keeps_more", count=len(kept))
     _refuse_walk(Value, lambda a, b: (a / b * b).sum(), [x, y])
-    if all(_among(t, x, y) for t in kept):
+    if all(_among(t, *trial.values) for t in kept):
         return (
             "Both gradients are within 1e-12 of PyTorch's. You keep `a` and `b`, and so does PyTorch: `DivBackward0` "
             "has `_saved_self` and `_saved_other`."
         )
-    if all(_among(t, out, y) for t in kept):
+    if all(_among(t, trial.out, trial.values[1]) for t in kept):
         return (
             "Both gradients are within 1e-12 of PyTorch's. You keep the result and `b`; PyTorch keeps `a` and `b` "
             "(`_saved_self`, `_saved_other`). Yours lets `a` go, which pays where nobody else keeps it."
         )
     return (
         f"Both gradients are within 1e-12 of PyTorch's. You keep {plural(len(kept), 'tensor')}, not all of which are "
-        "there anyway. PyTorch keeps `a` and `b` (`_saved_self`, `_saved_other`) and makes the rest in backward."
+        "there anyway. PyTorch keeps `a` and `b` themselves (`_saved_self`, `_saved_other`) and makes the rest in "
+        "backward."
     )
 
 
@@ -346,8 +358,10 @@ SAME_MISTAKE = {"twice_view": "twice", "all_of_it": "inputs_counted", "all_twice
 def kept_bytes(answer: Any) -> str:
     if not callable(answer) or isinstance(answer, type):
         raise Mistake("not_a_function", got=kind(answer))
+    so_far = 0
     for case in CASES:
-        _examine_case(answer, case)
+        _examine_case(answer, case, so_far)
+        so_far += true_bytes(case)
     return (
         f"Right for all {len(CASES)} functions: each storage once and in whole, the inputs not counted, and nothing "
         "where nothing is kept. `run.kept` counts in the same way, but lists an input without a gradient too, if it is "
@@ -355,7 +369,8 @@ def kept_bytes(answer: Any) -> str:
     )
 
 
-def _examine_case(answer: Callable, case: Case) -> None:
+def _examine_case(answer: Callable, case: Case, so_far: int) -> None:
+    """so_far: the bytes that the cases before it keep."""
     inputs, results = case.inputs(), []
     before = [tensor.detach().clone() for tensor in inputs]
 
@@ -383,6 +398,8 @@ def _examine_case(answer: Callable, case: Case) -> None:
         for key, wrong in mistaken_bytes(case).items():
             if number == wrong:
                 raise Mistake(SAME_MISTAKE.get(key, key), **facts)
+        if so_far and number == so_far + expected:
+            raise Mistake("adds_up", **facts)
         raise Mistake("other", **facts)
     if left_on:
         raise Mistake("hooks_left_on", code=case.code)
@@ -473,6 +490,7 @@ KEPT_BYTES = {
     "of an input is none. What the inputs are you were told.",
     "only_result": COUNTED + "{got} are the bytes of the result. "
     "What the graph keeps is handed to the hook `pack` while the function runs.",
+    "adds_up": COUNTED + "Together with what the calls before it kept it makes {got}: does each call begin anew?",
     "other": COUNTED + "Print shape and dtype of each tensor that arrives in `pack`, for this function alone.",
     "changed_inputs": "For `{code}` the inputs have other numbers after the count than before. Counting should not be "
     "noticed: change nothing in place.",
@@ -515,7 +533,8 @@ def bug_data(step: Any) -> str:
     if loss is ... or loss is None:
         raise NotAttempted()
     if not isinstance(loss, torch.Tensor) or loss.shape != wanted_loss.shape:
-        raise Mistake("loss_no_scalar", got=kind(loss))
+        of = f" of {shape(loss)}" if isinstance(loss, torch.Tensor) else ""
+        raise Mistake("loss_no_scalar", got=kind(loss) + of)
     if not loss.requires_grad:
         raise Mistake("loss_cut")
     if not isinstance(shown, torch.Tensor) or shown.shape != wanted_shown.shape:
@@ -539,8 +558,9 @@ def bug_data(step: Any) -> str:
         raise Mistake("shown_in_graph")
     if "data" in getattr(inspect.unwrap(step), "__code__", _program.__code__).co_names:
         return (
-            "Loss and gradient are as if there were no log. `.data` is safe here only because nothing is changed in "
-            "place: had it been, nobody would have said so. With `detach()` PyTorch's version counter would notice."
+            "Loss and gradient are as if there were no log. But `.data` is safe here only because `shown` has memory "
+            "of its own: had `h` been changed, nobody would have said so. After `detach()` the version counter "
+            "notices."
         )
     return (
         "Loss and gradient are as if there were no log; `shown` is capped, has memory of its own and belongs to no "

@@ -227,10 +227,23 @@ HINTS = (
     (RecursionError, "", "A function calls itself without end. Which call should have been another function's?"),
     (SystemExit, "", "`exit()` would end the whole notebook; a function hands its result back with `return`."),
     (TypeError, r"positional argument", "Compare the `def` or `lambda` line with the call: how many are handed over?"),
+    (TypeError, r"'Value' object is not iterable", "One Value stands where a tuple of them is wanted: `(a,)`."),
+    (
+        TypeError,
+        r"not callable",
+        "Brackets stand after what is no function. Is one name used for two things?",
+    ),
     (
         (TypeError, AttributeError),
         r"\bValue\b",
-        "A Value is no tensor: its numbers are in `.data`. Inside a formula everything is a tensor already.",
+        "A Value is no tensor and knows only the operators that you gave it: its numbers are in `.data`. Inside a "
+        "formula everything is a tensor already.",
+    ),
+    (
+        AttributeError,
+        r"'tuple' object",
+        "A tuple stands where one thing was expected: a star forgotten, as in `function(*inputs)`, or a comma too "
+        "many?",
     ),
     (AttributeError, "", "Look at the type of what stands before the dot: `print(type(…))`."),
     (NameError, "", "A spelling mistake, or a cell above that was not run in this session."),
@@ -251,6 +264,7 @@ HINTS = (
         "The graph was cut on the way: look for `detach`, `.data`, `.item()` or `no_grad`.",
     ),
     (RuntimeError, r"second time|second backward", "What a node saved is gone after one backward."),
+    (KeyError, "", "What is looked up is not there yet, or no longer. In which order are things put in and taken out?"),
     (ZeroDivisionError, "", "A plain number was divided by zero, not a tensor."),
 )
 

@@ -72,6 +72,8 @@ NODE_MISTAKES = {
     "no_node": "`{op}` gives a Value that lacks {what}, so the walk backward cannot read it. The cell with `class "
     "Node` says what a node has.",
     "forward": "Forward first: `{op}` is not what PyTorch computes. {what} Try both on one small tensor.",
+    "not_callable": "The formula in the node of `{op}` is {got}. It has to be a function; where a tuple of one is "
+    "meant, its comma stands inside: `lambda g, out: (… ,)`.",
     "edges": "The node of `{op}` does not lead back to its input{s}. `Node(formula, saved, inputs)` takes as "
     "`inputs` a tuple of the Values themselves: their nodes become its edges.",
     "saved_not_tuple": "What the node of `{op}` saved is {got}. It has to be a tuple of tensors, and one tensor alone "
@@ -80,6 +82,8 @@ NODE_MISTAKES = {
     "itself, `.data`.",
     "arguments": "The formula of `{op}` cannot take what it will be given: `g` first, then the {saved} that you save, "
     "in that order. Yours takes {takes}.",
+    "argument_order": "The formula of `{op}` would be right if its arguments came in another order. First comes `g`, "
+    "and then what you saved, in the order of `saved`.",
     "no_tuple": "The formula of `{op}` gives {got}, and backward expects a tuple: one gradient for each input, even "
     "for a single one. Without it, `zip` would take a tensor apart row by row. A comma is missing: `(… ,)`.",
     "parts": "`{op}` has {inputs}, and its formula gives {parts}. One for each input, in their order.",
@@ -94,9 +98,13 @@ NODE_MISTAKES = {
 
 @dataclass(slots=True)
 class Trial:
-    """One operator run alone. part[i] is the formula's gradient for input i, want[i] PyTorch's, for the same g."""
+    """One operator run alone. part[i] is the formula's gradient for input i, want[i] PyTorch's, for the same g.
+
+    inputs, result: the right numbers; values, out: the learner's Values.
+    """
 
     operator: Operator
+    values: list
     out: Any
     inputs: list[torch.Tensor]
     result: torch.Tensor
@@ -111,6 +119,18 @@ class Trial:
         """In words what part i is instead of the gradient; "" if it is right."""
         others = [w for j, w in enumerate(self.want) if j != i]
         return describe(self.part[i], self.want[i], others, self.deaf[i])
+
+    def misordered(self) -> bool:
+        """Would the formula be right if its arguments came in another order?"""
+        for order in itertools.permutations((self.g, *self.saved)):
+            try:
+                part = tuple(self.out.node.formula(*order))
+                right = [not describe(p, want) for p, want in zip(part, self.want, strict=True)]
+            except Exception:  # another order may well make no sense at all
+                continue
+            if all(right):
+                return True
+        return False
 
 
 def try_alone(Value: Any, operator: Operator) -> Trial:
@@ -143,13 +163,13 @@ def try_alone(Value: Any, operator: Operator) -> Trial:
         if not hasattr(node, name):
             raise Mistake("no_node", op=op, what=f"a node with `{name}`")
     if not callable(formula):
-        raise Mistake("no_node", op=op, what=f"a formula that can be called (it is {kind(formula)})")
+        raise Mistake("not_callable", op=op, got=kind(formula))
     edges = list(node.edges) if isinstance(node.edges, (list, tuple)) else []
     if len(edges) != len(values) or any(e is not v.node for e, v in zip(edges, values, strict=True)):
         raise Mistake("edges", op=op, s="s" if len(values) > 1 else "")
     g = torch.tensor([[1.0, -2.0, 0.5], [3.0, 0.25, -1.5], [-0.75, 2.5, 1.75]], dtype=torch.float64)
     g = g if result.dim() else torch.tensor(1.5, dtype=torch.float64)
-    trial = Trial(operator, out, inputs, result.detach(), g, torch.autograd.grad(result, leaves, g))
+    trial = Trial(operator, values, out, inputs, result.detach(), g, torch.autograd.grad(result, leaves, g))
     _run_formula(trial, node)
     return trial
 
@@ -255,6 +275,7 @@ LOOK = (
     ("is the one for", "The parts come in the order of the inputs."),
     ("is the transpose", "A `.T` is missing or one too many: compare the shapes for a 2×3 and a 3×4 matrix."),
     ("has the shape", "A gradient has the shape of its input. `(… ,)` makes a tuple of one."),
+    ("holds inf", "A logarithm or a root of something negative, or a division by zero?"),
     ("is None", "Each input gets its own part."),
 )
 
@@ -276,9 +297,17 @@ def _forward(data: Any, result: torch.Tensor) -> str:
 def check_operator(Value: Any, operator: Operator) -> None:
     """Raises Mistake if the operator, run alone, is not PyTorch's, forward or backward."""
     trial = try_alone(Value, operator)
-    for i in range(operator.inputs):
+    refuse_gradients(trial)
+
+
+def refuse_gradients(trial: Trial) -> None:
+    """Raises Mistake for a part that is not PyTorch's gradient."""
+    op = trial.operator.shown
+    for i in range(trial.operator.inputs):
         if what := trial.wrong(i):
-            raise Mistake("backward", op=operator.shown, input=LETTERS[i], what=what, look=look(what))
+            if what.startswith("is wrong in") and trial.misordered():
+                raise Mistake("argument_order", op=op)
+            raise Mistake("backward", op=op, input=LETTERS[i], what=what, look=look(what))
 
 
 @dataclass(frozen=True, slots=True)
@@ -564,6 +593,8 @@ def kind(thing: Any) -> str:
         return "None"
     if isinstance(thing, torch.Tensor):
         return "a tensor"
+    if type(thing).__name__ == "ndarray":
+        return "a NumPy array"
     name = "class" if isinstance(thing, type) else type(thing).__name__
     return f"{'an' if name[0].lower() in 'aeiou' else 'a'} {name}"
 

@@ -109,6 +109,8 @@ SOLUTIONS = [
     ("own_sigmoid", sigmoid("lambda g, slope: (g * slope,)", "(out * (1 - out),)"), "a tensor made for it"),
     ("own_div", div(RIGHT_DIV), "You keep `a` and `b`, and so does PyTorch"),
     ("own_div", div("lambda g, out, y: (g / y, -g * out / y)", "(out, b.data)"), "You keep the result and `b`"),
+    ("own_div", div(RIGHT_DIV, "(a.data.clone(), b.data)"), "PyTorch keeps `a` and `b` themselves"),
+    ("own_sigmoid", sigmoid("lambda g, y: (g * (y - y * y),)", "(out.clone(),)"), "a tensor made for it"),
     ("own_div", div("lambda g, p, q: (g * p, g * q)", "(1 / b.data, -out / b.data)"), "You keep 2 tensors"),
     ("kept_bytes", COUNT, "Right for all 11 functions"),
     ("kept_bytes", count(("saved.append(tensor)", "saved.append(tensor); print('packed')")), "Right for all 11"),

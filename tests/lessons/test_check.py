@@ -23,7 +23,7 @@ from helpers.lessons.check import (
 )
 
 from . import own
-from .wrong_answers_01 import ANSWER, BACKWARD, COUNT, RIGHT_DIV, div, sigmoid, step
+from .wrong_answers_01 import ANSWER, BACKWARD, COUNT, RIGHT_DIV, count, div, operation, sigmoid, step
 
 # `helpers.lessons.check` is the function
 check_module = importlib.import_module("helpers.lessons.check")
@@ -131,6 +131,10 @@ def test_a_spoilt_record_is_begun_anew(kept, capsys):
         ("own_sigmoid", "def s(a):\n    return Value(torch.sigmoid(a))\nValue.sigmoid = s", "A Value is no tensor"),
         ("own_sigmoid", sigmoid("lambda g, out: (g @ out[:2],)"), "Two shapes do not fit"),
         ("own_div", div("lambda g, x, y: (g / y, -g * x / y ** k)"), "A spelling mistake"),
+        ("own_sigmoid", operation("sigmoid", "a", "a.data.sigmoid()", "Node(0, (out,), a)"), "One Value stands where"),
+        ("own_sigmoid", operation("sigmoid", "a", "a.data()", "Node(0)"), "Brackets stand after"),
+        ("kept_bytes", count(("= function(*inputs)", "= function(inputs)")), "A tuple stands where"),
+        ("own_autograd", BACKWARD.replace("reverse=True", "reverse=False"), "In which order"),
     ],
 )
 def test_error_is_told_with_where_to_look(exercise, source, said, monkeypatch):

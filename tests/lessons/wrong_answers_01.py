@@ -18,6 +18,15 @@ def operation(method, arguments, out, node, value="Value(out, {})"):
     )
 
 
+#: A Value whose node is no Node.
+BARE = """
+def bare(out):
+    value = Value(out)
+    value.node = object()
+    return value
+"""
+
+
 def unary(exercise, method, out, derivative):
     """What can be wrong with a node of one input. derivative: of the output, in terms of `out`."""
     formula = f"lambda g, out: (g * ({derivative}),)"
@@ -31,7 +40,10 @@ def unary(exercise, method, out, derivative):
         (exercise, "not_a_class", "answer = lambda a: a"),
         (exercise, "no_method", f"if hasattr(Value, '{method}'):\n    del Value.{method}"),
         (exercise, "no_value", wrong("", value="out")),
-        (exercise, "no_node", wrong("Node(3, (out,), (a,))")),
+        (exercise, "no_node", wrong("", value="bare(out)") + BARE),
+        (exercise, "not_callable", wrong("Node(3, (out,), (a,))")),
+        (exercise, "not_callable", wrong(f"Node(({formula},), (out,), (a,))")),
+        (exercise, "argument_order", wrong(f"Node({formula.replace('g, out:', 'out, g:')}, (out,), (a,))")),
         (exercise, "forward", wrong(f"Node({formula}, (out,), (a,))", out="torch.erf(a.data)")),
         (exercise, "forward", wrong(f"Node({formula}, (out,), (a,))", out=f"{out}.float()")),
         (exercise, "forward", wrong(f"Node({formula}, (out,), (a,))", out=f"{out}.tolist()")),
@@ -112,7 +124,9 @@ NODES_OF_DIV = [
     ("not_a_class", "answer = Value.__add__"),
     ("no_method", "pass"),
     ("no_value", operation("__truediv__", "a, b", "a.data / b.data", "", value="out")),
-    ("no_node", operation("__truediv__", "a, b", "a.data / b.data", "Node(3, (out,), (a, b))")),
+    ("no_node", operation("__truediv__", "a, b", "a.data / b.data", "", value="bare(out)") + BARE),
+    ("not_callable", operation("__truediv__", "a, b", "a.data / b.data", "Node(3, (out,), (a, b))")),
+    ("argument_order", div("lambda g, y, x: (g / y, -g * x / (y * y))")),
     ("forward", operation("__truediv__", "a, b", "b.data / a.data", f"Node({RIGHT_DIV}, (a.data, b.data), (a, b))")),
     ("forward", operation("__truediv__", "a, b", "a.data // b.data", f"Node({RIGHT_DIV}, (a.data, b.data), (a, b))")),
     ("edges", operation("__truediv__", "a, b", "a.data / b.data", f"Node({RIGHT_DIV}, (a.data, b.data), (b, a))")),
@@ -177,7 +191,7 @@ def step(x, w):
 
 
 def step(*lines, end="h.mean(), shown"):
-    return STEP.replace("h.mean(), shown", end).format("\n    ".join(lines))
+    return STEP.replace("h.mean(), shown", end).replace("{}", "\n    ".join(lines))
 
 
 WRONG = [
@@ -254,6 +268,7 @@ WRONG = [
     ("kept_bytes", "inputs_counted", counted("return sum(t.nbytes for t in saved)")),
     ("kept_bytes", "leaf_flag", count(("for t in saved}", "for t in saved if not t.is_leaf}"))),
     ("kept_bytes", "only_result", counted("return result.nbytes")),
+    ("kept_bytes", "adds_up", counted("ALL.append(sum(sizes.values()))\n    return sum(ALL)") + "\nALL = []"),
     ("kept_bytes", "other", counted("return sum(sizes.values()) + 1")),
     ("kept_bytes", "changed_inputs", count(("    sizes =", "    inputs[0].data.add_(1)\n    sizes ="))),
     ("kept_bytes", "left_grad", count(("    sizes =", "    result.sum().backward(retain_graph=True)\n    sizes ="))),
