@@ -21,6 +21,7 @@ from .own_autograd import (
     kind,
     plural,
     refuse_gradients,
+    run_backward,
     shape,
     try_alone,
 )
@@ -74,11 +75,11 @@ def _trial(Value: Any, name: str) -> Trial:
 
 
 def _refuse_hidden(trial: Trial) -> None:
-    """Tensors that the formula holds by itself are kept too, and no backward releases them."""
+    """Tensors that the formula holds by itself are kept too, and no backward releases them. The gradient is right."""
     formula = trial.out.node.formula
     cells = [cell for cell in getattr(formula, "__closure__", None) or () if _filled(cell)]
     held = [cell.cell_contents for cell in cells] + list(getattr(formula, "__defaults__", None) or ())
-    if any(isinstance(thing, (torch.Tensor, type(trial.out))) for thing in held):
+    if not _kept(trial) or any(isinstance(thing, (torch.Tensor, type(trial.out))) for thing in held):
         raise Mistake("hidden")
 
 
@@ -104,11 +105,7 @@ def _among(tensor: torch.Tensor, *values: Any) -> bool:
 def _refuse_walk(Value: Any, program: Callable, data: list[torch.Tensor]) -> None:
     """The formula is right; is it still, when the learner's own backward runs it?"""
     leaves = [Value(tensor.clone()) for tensor in data]
-    loss = run(program, *leaves)
-    try:
-        run(loss.backward)
-    except NotAttempted:  # backward gives nothing back
-        pass
+    run_backward(run(program, *leaves))
     wanted = [tensor.clone().requires_grad_() for tensor in data]
     program(*wanted).backward()
     if any(leaf.grad is None or describe(leaf.grad, want.grad) for leaf, want in zip(leaves, wanted, strict=True)):
@@ -137,12 +134,12 @@ def own_sigmoid(Value: Any) -> str:
     if len(kept) > 1:
         raise Mistake("keeps_more", count=len(kept))
     _refuse_walk(Value, lambda a: (a.sigmoid() * a).sum(), [x])
-    if kept and _among(kept[0], trial.out):
+    if _among(kept[0], trial.out):
         return (
             "The gradient is within 1e-12 of PyTorch's, and only the output is kept. PyTorch does the same: its "
             "`SigmoidBackward0` has `_saved_result`."
         )
-    if kept and _among(kept[0], *trial.values):
+    if _among(kept[0], *trial.values):
         return (
             "The gradient is within 1e-12 of PyTorch's. You keep the input where PyTorch keeps the output: as many "
             "bytes, but backward has to compute the sigmoid a second time."

@@ -171,14 +171,9 @@ def run(function: Callable, *arguments: object) -> Any:
 
 def gave_nothing(function: object) -> NotAttempted:
     """A function that gave None is still the stub, or somebody forgot a `return`."""
-    code = getattr(function, "__code__", None)
-    written = code is not None and bool(code.co_names) and result_name(function)
-    return NotAttempted(f"`{written}` gives `None`: does it end with `return`?" if written else "")
-
-
-def result_name(function: object) -> str:
-    name = getattr(function, "__name__", "")
-    return name if name.isidentifier() else ""
+    name, code = getattr(function, "__name__", ""), getattr(function, "__code__", None)
+    written = code is not None and code.co_names and name.isidentifier()
+    return NotAttempted(f"`{name}` gives `None`: does it end with `return`?" if written else "")
 
 
 @contextmanager

@@ -384,11 +384,12 @@ def _gradients(Value: Any, program: Callable, data: Sequence[torch.Tensor], pass
     leaves = [run(Value, tensor.clone()) for tensor in data]
     for _ in range(passes):
         loss = run(program, *leaves)
-        _backward(loss)
+        run_backward(loss)
     return loss, leaves
 
 
-def _backward(loss: Any) -> None:
+def run_backward(loss: Any) -> None:
+    """The learner's own walk. Raises Raised for its errors."""
     try:
         run(loss.backward)
     except NotAttempted:  # it gives nothing back, as it should
@@ -489,14 +490,14 @@ def _check_passes(Value: Any, x: torch.Tensor, y: torch.Tensor) -> None:
 def _check_release(Value: Any, x: torch.Tensor, y: torch.Tensor) -> None:
     loss, _ = _gradients(Value, lambda a: a.exp().sum(), [x])
     try:
-        _backward(loss)
+        run_backward(loss)
     except Raised:
         pass
     else:
         raise Mistake("never_released")
     loss, (a, _) = _gradients(Value, lambda a, b: (a + b).sum(), [x, y])
     try:
-        _backward(loss)
+        run_backward(loss)
     except Raised as raised:
         raise Mistake("released_too_much", error=_said(raised.error)) from None
     if what := describe(a.grad, 2 * torch.ones_like(x)):

@@ -1,10 +1,10 @@
 """The chapter's own autograd as the learner has it: the notebook's cells, run in a namespace of their own."""
 
+import json
 import linecache
 from functools import cache
 from pathlib import Path
 
-import nbformat
 import torch
 
 NOTEBOOK = Path(__file__).parents[2] / "notebooks" / "01_autograd.ipynb"
@@ -12,8 +12,9 @@ NOTEBOOK = Path(__file__).parents[2] / "notebooks" / "01_autograd.ipynb"
 
 @cache
 def source() -> str:
-    cells = nbformat.read(NOTEBOOK, as_version=4).cells
-    return "\n\n".join(c.source for c in cells if c.metadata.get("course", {}).get("part") == "own autograd")
+    cells = json.loads(NOTEBOOK.read_text(encoding="utf-8"))["cells"]
+    parts = [c["source"] for c in cells if c["metadata"].get("course", {}).get("part") == "own autograd"]
+    return "\n\n".join("".join(lines) for lines in parts)
 
 
 def cell(code: str, namespace: dict, name: str = "<cell>") -> None:

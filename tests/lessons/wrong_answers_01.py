@@ -220,6 +220,7 @@ WRONG = [
     ("own_sigmoid", "keeps_more", sigmoid("lambda g, x, out: (g * out * (1 - out),)", "(a.data, out)")),
     ("own_sigmoid", "hidden", sigmoid("lambda g: (g * out * (1 - out),)", "()")),
     ("own_sigmoid", "hidden", sigmoid("lambda g, out=out: (g * out * (1 - out),)", "()")),
+    ("own_sigmoid", "hidden", sigmoid("lambda g: (g * BOX[-1] * (1 - BOX[-1]),)", "BOX.append(out) or ()", "BOX = []")),
     ("own_sigmoid", "walk", walk(SUM, "part") + sigmoid("lambda g, out: (g * out * (1 - out),)")),
     ("own_sigmoid", "backward", sigmoid("lambda g, out: (g * 0,)")),
     ("own_sigmoid", "backward", sigmoid("lambda g, out: (g,)")),
