@@ -35,9 +35,9 @@ def path() -> Path | None:
     asked = os.environ.get(VARIABLE, "").strip()
     if asked.lower() == "off":
         return None
-    if asked:
-        return Path(asked).expanduser()
     try:
+        if asked:
+            return Path(asked).expanduser().absolute()
         from platformdirs import user_data_path
 
         return user_data_path(FOLDER, appauthor=False) / FILE
@@ -153,12 +153,7 @@ def _write(file: Path, data: dict) -> None:
     number, temporary = tempfile.mkstemp(prefix=f"{file.stem}-", suffix=".tmp", dir=file.parent)
     try:
         with os.fdopen(number, "w", encoding="utf-8", newline="\n") as out:
-            json.dump(
-                {"schema": SCHEMA, **{section: data.get(section, {}) for section in SECTIONS}},
-                out,
-                indent=1,
-                ensure_ascii=False,
-            )
+            json.dump({"schema": SCHEMA} | {part: data.get(part, {}) for part in SECTIONS}, out, indent=1)
             out.write("\n")
         os.replace(temporary, file)
     finally:

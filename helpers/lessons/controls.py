@@ -53,10 +53,10 @@ STYLE = f"""<style onload="{escape(WIRED)}">
 }}
 .{CARD} .widget-radio, .{CARD} .widget-radio-box {{ width: auto; max-width: 100%; height: auto; margin: 0; }}
 .{CARD} .widget-radio-box label {{
-  display: flex; align-items: flex-start; gap: 8px; width: auto; height: auto; min-height: 24px; margin: 0 0 2px 0;
+  display: flex; align-items: flex-start; gap: 8px; width: auto; height: auto; padding: 3px 0; margin: 0;
   white-space: normal; overflow-wrap: anywhere; line-height: 1.45; font-size: 13px; color: {INK}; cursor: pointer;
 }}
-.{CARD} .widget-radio-box input {{ flex: none; order: -1; margin: 2px 0 0 2px; }}
+.{CARD} .widget-radio-box input {{ flex: none; order: -1; height: 19px; margin: 0 0 0 2px; }}
 .{CARD} input:focus-visible, .{CARD} select:focus-visible, .{CARD} button:focus-visible {{
   outline: 2px solid #00568a; outline-offset: 2px;
 }}

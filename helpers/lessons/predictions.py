@@ -394,7 +394,8 @@ def _show(asked: Question) -> None:
     if given in (None, {}):
         state = f"Run this cell to answer here, or answer in its code: {_example(asked)}."
     else:
-        state = f"Your answer: {asked.sentence(given)}"
+        late = ", given after the reveal" if kept["after"] is not None else ""
+        state = f"Your answer{late}: {asked.sentence(given)}"
     text.append(state)
     widget = live.control(SECTION, asked.name, "PredictionControl", asked, given, lambda value: give(asked.name, value))
     show.show("\n".join(text), show.card(body + show.paragraph(state, soft=True)), widget=widget)

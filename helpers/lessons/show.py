@@ -53,7 +53,7 @@ def inline(text: str) -> str:
 def paragraph(text: str, *, strong: bool = False, soft: bool = False) -> str:
     """A paragraph of `inline` text; strong: as a heading, soft: as an aside."""
     weight, size = ("font-weight:bold;", "14px") if strong else ("", "13px")
-    return f'<p style="margin:0 0 6px 0;color:{SOFT if soft else INK};font-size:{size};{weight}">{inline(text)}</p>'
+    return f'<p style="margin:5px 0;color:{SOFT if soft else INK};font-size:{size};{weight}">{inline(text)}</p>'
 
 
 def bullets(lines: Iterable[str], *, mark: str = "none") -> str:

@@ -44,6 +44,23 @@ def test_kept_over_a_restart(file, monkeypatch):
     assert os.listdir(file.parent) == ["answers.json"]
 
 
+def test_any_text_can_be_kept(file, monkeypatch):
+    answers.put("predictions", "odd \ud800", "\udfff\u2028\x00")
+    new_kernel(monkeypatch)
+    assert answers.get("predictions", "odd \ud800") == "\udfff\u2028\x00"
+
+
+@pytest.mark.parametrize("where", ["~no-such-user/answers.json", "", "."])
+def test_a_place_that_is_no_file_stops_nobody(where, monkeypatch, tmp_path):
+    for home in ("HOME", "XDG_DATA_HOME", "USERPROFILE", "LOCALAPPDATA"):
+        monkeypatch.setenv(home, str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv(answers.VARIABLE, where)
+    new_kernel(monkeypatch)
+    answers.put("predictions", "kept", 1)
+    assert answers.get("predictions", "kept") == 1
+
+
 def test_what_is_got_is_a_copy(file):
     answers.put("quizzes", "01", {"leaf": {"first": "a"}})
     answers.get("quizzes", "01")["leaf"]["first"] = "b"

@@ -148,6 +148,7 @@ def test_answered_late(capsys):
     ask()
     said(capsys, 10_240)
     ask(10_240)
+    assert "\nYour answer, given after the reveal: 10,240 B: x and" in capsys.readouterr().out
     assert said(capsys, 10_240) == (
         "No prediction this time. Measured: 10,240 B: x and one 32×16 tensor.\n"
         "After the reveal you answered 10,240 B, which is what was measured."

@@ -65,6 +65,9 @@ STILLS = """() => [...document.querySelectorAll('.jp-OutputArea img[src^="data:i
 # Outputs with nothing to be seen in them.
 EMPTY = """() => [...document.querySelectorAll('.jp-OutputArea-output')].filter(output => !output.textContent.trim()
     && ![...output.querySelectorAll('*')].some(part => part.getBoundingClientRect().height > 5)).length"""
+# A control is drawn some time after its cell has run.
+DRAWN = """() => [...document.querySelectorAll('.jp-OutputArea-output[data-mime-type$="widget-view+json"]')]
+    .every(output => output.querySelector('.jupyter-widgets, .widget-html'))"""
 
 # axe judges contrast only of what is in view, and takes a page whose body has no height as out of view.
 UNCLIPPED = "html, body { height: 100vh } .jp-Cell { content-visibility: visible !important }"
@@ -146,6 +149,7 @@ def look(browser, lab, name):
         page.wait_for_function(
             "() => ![...document.querySelectorAll('.jp-InputPrompt')].some(p => p.textContent.includes('*'))"
         )
+        page.wait_for_function(DRAWN)
         page.wait_for_timeout(500)
         page.add_style_tag(content=UNCLIPPED)
         page.set_viewport_size({"width": 1280, "height": page.evaluate(HEIGHT) + 300})
@@ -269,6 +273,7 @@ def test_lessons_by_keyboard(browser, lab, course):
         for at in range(5):
             page.evaluate(RUN_CELL, at)
         page.wait_for_function(f"() => document.querySelectorAll('{CONTROL}').length === 4")
+        assert page.locator('[data-mime-type$="widget-view+json"]').count() == 4 and page.evaluate(DRAWN)
         chosen, typed, rows, quiz = (page.locator(CONTROL).nth(at) for at in range(4))
         long = chosen.locator("label", has_text="three tensors")
         assert long.evaluate("label => label.scrollWidth <= label.clientWidth && label.clientHeight > 30")
