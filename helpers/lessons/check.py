@@ -15,7 +15,7 @@ import sys
 import sysconfig
 import traceback
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, redirect_stdout
+from contextlib import contextmanager, nullcontext, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -61,7 +61,7 @@ class Raised(Exception):
     """The learner's code raised `error`."""
 
     def __init__(self, error: BaseException) -> None:
-        super().__init__(str(error))
+        super().__init__()
         self.error = error
 
 
@@ -178,16 +178,21 @@ def gave_nothing(function: object) -> NotAttempted:
 
 @contextmanager
 def guarded() -> Iterator[None]:
-    """Puts back what learner's code may change: random states, grad mode, default dtype. Inside, grad mode is on."""
+    """Puts back what learner's code may change: random states, grad mode, default dtype.
+
+    Inside, grad mode is on, and tensors are made on the CPU.
+    """
     dtype, state = torch.get_default_dtype(), random.getstate()
     numpy = sys.modules.get("numpy")
     numpy_state = numpy.random.get_state() if numpy else None
+    elsewhere = torch.empty(0).device.type != "cpu"  # the mode slows each call: only where it is needed
     devices = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()
     try:
         with (
             torch.random.fork_rng(devices),
             torch.inference_mode(False),
             torch.enable_grad(),
+            torch.device("cpu") if elsewhere else nullcontext(),
             redirect_stdout(_FewLines(sys.stdout)) as printed,
         ):
             yield
@@ -241,10 +246,10 @@ HINTS = (
         "many?",
     ),
     (AttributeError, "", "Look at the type of what stands before the dot: `print(type(…))`."),
-    (NameError, "", "A spelling mistake, or a cell above that was not run in this session."),
+    (NameError, "", "A spelling mistake, or a cell above that was not run since the kernel started."),
     (
         RuntimeError,
-        r"size of tensor|shapes cannot be multiplied|size mismatch|expanded size|dimension",
+        r"size of tensor|shapes cannot be multiplied|size mismatch|expanded size|dimension|at least \d?D",
         "Two shapes do not fit. Print both on the line before; a gradient has the shape of what it is the gradient of.",
     ),
     (
@@ -266,16 +271,23 @@ HINTS = (
 
 def _account(error: BaseException) -> str:
     """Type, message and line of an error, and where to look."""
-    said = re.sub(r" at 0x[0-9a-fA-F]+", "", (str(error).strip().splitlines() or [""])[0])
+    said = re.sub(r" at 0x[0-9a-fA-F]+", "", (_words(error).splitlines() or [""])[0])
     said = said if len(said) <= 240 else said[:239] + "…"
-    hint = next((h for kind, says, h in HINTS if isinstance(error, kind) and re.search(says, str(error))), None)
+    hint = next((h for kind, says, h in HINTS if isinstance(error, kind) and re.search(says, _words(error))), None)
     hint = hint or "Run that line by itself on a small tensor, and look at the types and shapes in it."
     named = f"`{type(error).__name__}`" + (f": {said}" if said else "")
     return f"{named}{'' if named[-1] in '.!?' else '.'}\n{_place(error, sentence=True)}{hint}"
 
 
+def _words(error: BaseException) -> str:
+    try:
+        return str(error).strip()
+    except Exception:  # an error of the learner's own may fail at that too
+        return ""
+
+
 def _is_blank(error: BaseException) -> bool:
-    return isinstance(error, (TypeError, AttributeError)) and "ellipsis" in str(error).lower()
+    return isinstance(error, (TypeError, AttributeError)) and "ellipsis" in _words(error).lower()
 
 
 def _place(error: BaseException, sentence: bool = False) -> str:

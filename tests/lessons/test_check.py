@@ -4,6 +4,7 @@ import importlib
 import json
 import random
 import re
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
@@ -161,6 +162,17 @@ def test_addresses_and_long_messages_are_cut():
     assert "0x" not in message and "second line" not in message and len(message) < 500
 
 
+def test_error_that_cannot_be_told():
+    class Mute(Exception):
+        def __str__(self):
+            raise RuntimeError
+
+    def answer(*_):
+        raise Mute
+
+    assert judge("kept_bytes", answer).message.startswith("`Mute`.\nIt came up in")
+
+
 def test_ctrl_c_passes(monkeypatch):
     before = torch.get_rng_state()
 
@@ -209,14 +221,29 @@ def test_state_is_as_before(end, grad):
     assert all(np.array_equal(a, b) for a, b in zip(numpy_state, np.random.get_state(), strict=True))
 
 
-@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+@contextmanager
+def default_dtype():
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(torch.float32)
+
+
+MODES = {
+    "no_grad": torch.no_grad,
+    "inference mode": torch.inference_mode,
+    "another device": lambda: torch.device("meta"),
+    "float64": default_dtype,
+}
+
+
+@pytest.mark.parametrize("mode", MODES)
 def test_right_in_any_mode(mode):
     namespace = own.namespace()
     own.cell(COUNT + step("shown = h.detach().clamp(max=2.0)"), namespace)
-    with mode():
-        assert judge("kept_bytes", namespace["kept_bytes"]).status == RIGHT
-        assert judge("bug_data", namespace["step"]).status == RIGHT
-        assert judge("own_autograd", namespace["Value"]).status == RIGHT
+    with MODES[mode]():
+        statuses = [judge(exercise, namespace[ANSWER[exercise]]).status for exercise in ("kept_bytes", "bug_data")]
+        statuses.append(judge("own_autograd", namespace["Value"]).status)
+    assert statuses == [RIGHT] * 3
 
 
 def test_class_is_left_as_it_was():
