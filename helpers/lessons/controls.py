@@ -21,6 +21,7 @@ from .errors import LessonError
 CARD = "gradients-lesson"
 # JupyterLab takes plain keys from what is in an output: arrows move to another cell, `x` cuts one. And radio buttons of
 # ipywidgets are no group: with a name they are one Tab stop, and with a role they are read with their question.
+# ipywidgets 7 draws them anew at each choice, which takes the focus away: it is given back.
 WIRED = f"""
 const card = this.closest('.{CARD}');
 const group = () => card.querySelectorAll('.widget-radio-box').forEach(box => {{
@@ -34,8 +35,16 @@ card.addEventListener('keydown', event => {{
   const theirs = event.ctrlKey || event.metaKey || event.altKey || event.key === 'Escape';
   if (!theirs && !(event.shiftKey && event.key === 'Enter')) event.stopPropagation();
 }});
-card.addEventListener('focusin', group);
-setTimeout(group, 300);
+let box, value;
+card.addEventListener('focusin', event => {{
+  box = event.target.closest('.widget-radio-box');
+  value = event.target.value;
+}});
+new MutationObserver(() => {{
+  group();
+  if (box && document.activeElement.contains(card)) box.querySelector(`input[value="${{value}}"]`)?.focus();
+}}).observe(card, {{ childList: true, subtree: true }});
+group();
 """
 STYLE = f"""<style onload="{escape(WIRED)}">
 .{CARD} {{
