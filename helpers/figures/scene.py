@@ -76,6 +76,7 @@ def build(view: View, folding: Folding) -> Scene:
     in_leaf = {n for n, i in item_of.items() if items[i].kind in ("leaf", "parameter")}
     links: dict[tuple[int, int, int | None], list[int]] = {}
     leaf_users: dict[int, list[int]] = {}
+    leaf_uses: dict[tuple[int, int], int] = {}  # (leaf, item): edges of the item's own node to it
     pairs = []
     for n in view.ordered:
         node = nodes[n]
@@ -90,6 +91,8 @@ def build(view: View, folding: Folding) -> Scene:
                 users = leaf_users.setdefault(tail, [])
                 if head not in users and head not in in_leaf:
                     users.append(head)
+                if head == n:
+                    leaf_uses[tail, item_of[head]] = leaf_uses.get((tail, item_of[head]), 0) + 1
             elif (
                 place[tail] < place[head] and item_of[tail] != item_of[head]
             ):  # an arrow back is one from a repetition to the next: the frame says so
@@ -112,7 +115,7 @@ def build(view: View, folding: Folding) -> Scene:
         many = len(nodes[items[tail].node].outputs) > 1 and out is None
         same_block = items[tail].block == items[head].block is not None
         count = len(outputs) if not same_block else 1
-        labels.append(output_label(outputs) if many else f"×{count:,}" if count > 2 else "")
+        labels.append(output_label(outputs) if many else times(count))
     for leaf in folding.drawn:
         if not nodes[leaf].leaf or (leaf in seen and not leaf_users.get(leaf)):
             continue
@@ -122,7 +125,7 @@ def build(view: View, folding: Folding) -> Scene:
             seen.add(leaf)
             for user in group:
                 arrows.append(layout.Arrow(len(items) - 1, user))
-                labels.append("")
+                labels.append(times(leaf_uses.get((leaf, user), 1)))
     if roomy:
         for n in operations:
             for name in plain_inputs(view, nodes[n]):
@@ -135,6 +138,11 @@ def build(view: View, folding: Folding) -> Scene:
     frames, frame_labels = frames_of(view, folding, items, arrows)
     above = apart(arrows, frames)
     return Scene(items, arrows, labels, frames, frame_labels, regions <= 6, look.style, above)
+
+
+def times(count: int) -> str:
+    """What stands at an arrow that is drawn once for several edges."""
+    return f"×{count:,}" if count > 1 else ""
 
 
 def used_outputs(view: View, folding: Folding, operations: Sequence[int]) -> dict[int, tuple[int, ...]]:

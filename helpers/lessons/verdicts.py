@@ -45,8 +45,9 @@ class Fact:
 
     @property
     def line(self) -> str:
-        """For a fact that agrees; of a bound the bound, since its digits differ from machine to machine."""
-        return f"{self.name}: {say(self.expected)}"
+        """For a fact that agrees; of a bound the bound, since digits differ: but a count is the same everywhere."""
+        counted = isinstance(self.expected, Bound) and type(self.measured) is type(self.expected.limit) is int
+        return f"{self.name}: {say(self.measured if counted else self.expected)}"
 
     @property
     def disagreement(self) -> str:
@@ -71,9 +72,9 @@ class Outcome:
     @property
     def title(self) -> str:
         if not self.settled:
-            return f"{self.claim.id} · not settled by this run"
+            return f"Claim {self.claim.id} · not settled by this run"
         more = " …" if self.claim.verdict in ("holds, if", "holds, except") else ""
-        return f"{self.claim.id} · {self.claim.verdict}{more}"
+        return f"Claim {self.claim.id} · {self.claim.verdict}{more}"
 
     @property
     def parts(self) -> tuple[tuple[str, list[str]], ...]:

@@ -65,7 +65,7 @@ def test_a_run_that_agrees_gets_the_verdict(claim):
     outcome = judge(claim.id, measured_of(claim))
     assert outcome.settled and outcome.data["settled"] is True and outcome.data["verdict"] == claim.verdict
     first, *_ = outcome.text.splitlines()
-    assert first.removesuffix(" …") == f"{claim.id} · {claim.verdict}"
+    assert first.removesuffix(" …") == f"Claim {claim.id} · {claim.verdict}"
     assert claim.claim in outcome.text and claim.truth in outcome.text
     assert all(fact in outcome.text for fact in claim.expect)
 
@@ -75,7 +75,7 @@ def test_one_fact_that_disagrees_is_enough(claim, fact):
     for wrong in outside(claim.expect[fact]):
         outcome = judge(claim.id, measured_of(claim) | {fact: wrong})
         assert not outcome.settled and outcome.data["settled"] is False and outcome.data["verdict"] is None, wrong
-        assert outcome.title == f"{claim.id} · not settled by this run"
+        assert outcome.title == f"Claim {claim.id} · not settled by this run"
         assert claim.truth not in outcome.text and inline(claim.truth) not in outcome.html
         assert "report it" in outcome.text and "report it" in outcome.html
         said = outcome.text.split("Not as expected:")[1].split("As expected")[0]
@@ -204,13 +204,13 @@ def test_a_claim_of_a_later_chapter(claim):
 def test_the_text(made_up):
     made_up(**{"kept after each node": (3, 2, 1, 0)})
     assert judge("A99", {"kept after each node": [3, 2, 1, 0]}).text == (
-        "A99 · holds, if …\n"
+        "Claim A99 · holds, if …\n"
         "    The claim: Is `x < 1`?\n"
         "    Measured: kept after each node: 3, 2, 1, 0\n"
         "    So: It <is> so & `y` too."
     )
     assert judge("A99", {"kept after each node": [3, 3, 3, 0]}).text == (
-        "A99 · not settled by this run\n"
+        "Claim A99 · not settled by this run\n"
         "    The claim: Is `x < 1`?\n"
         "    Not as expected: kept after each node: measured 3, 3, 3, 0; the course expects 3, 2, 1, 0\n"
         f"    What to do: {verdicts.ADVICE}"
@@ -235,6 +235,12 @@ def test_a_bound_is_shown_and_stored_as_the_bound(made_up):
     assert all(o.data["measured"] == {"error": "< 1e-12", "count": 10_240} for o in outcomes)
     missed = judge("A99", {"error": 0.25, "count": 10_240})
     assert "measured 0.25; the course expects below 1e-12" in missed.text and missed.data["measured"]["error"] == 0.25
+
+
+def test_a_count_within_its_bound_is_shown(made_up):
+    made_up(operations=Bound(">=", 3))
+    assert "operations: 6" in judge("A99", {"operations": 6}).text
+    assert "operations: at least 3" in judge("A99", {"operations": 6.0}).text
 
 
 @pytest.mark.parametrize(
