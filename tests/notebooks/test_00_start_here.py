@@ -58,3 +58,12 @@ def test_the_sum_keeps_nothing_and_peaks_as_high():
     # Each leaf has a copy of its own of the 1 that backward began with.
     assert [s.op for s in recording.storages[-2:]] == ["aten.new_empty_strided"] * 2
     assert (x.grad.item(), y.grad.item()) == (1, 1) and x.grad.data_ptr() != y.grad.data_ptr()
+
+
+def test_the_longer_product_keeps_the_first_product():
+    x = torch.tensor(2.0, requires_grad=True)
+    y = torch.tensor(3.0, requires_grad=True)
+    with record() as run:
+        result = x * y * y
+    assert result.grad_fn is not None and run.kept.nbytes == 4
+    assert [row.label for row in run.kept.rows if row.counted] == ["(self)"]  # no variable's, but the first product
