@@ -91,7 +91,7 @@ def rows(recording: Recording, moment: int, nodes: Iterable[int]) -> list[Row]:
     out = []
     for n in nodes:
         node = recording.nodes[n]
-        names = None
+        names = idle = None
         for s in node.saved:
             saved = recording.saved[s]
             state = state_at(saved, moment)
@@ -110,7 +110,9 @@ def rows(recording: Recording, moment: int, nodes: Iterable[int]) -> list[Row]:
             counted = sum(live[i][0] for i in new if live[i][1] not in (PARAMETERS, BUFFERS))
             if names is None:
                 names = argument_names(recording, node)
-            because = why.reason(text.operation(node.name), saved.argument, saved.output, node.kind == "custom", names)
+                idle = idle_arguments(node)
+            operation, custom = text.operation(node.name), node.kind == "custom"
+            because = why.reason(operation, saved.argument, saved.output, custom, names, idle)
             if masks(recording, saved):
                 because = why.MASK
             out.append(Row(saved, node, state, counted, sum(live[i][0] for i in here), first, alive, because))
@@ -147,6 +149,12 @@ def argument_names(recording: Recording, node: Node) -> dict[str, str]:
         if saved.names and not saved.output:
             found.setdefault(saved.argument, text.names(saved.names))
     return found
+
+
+def idle_arguments(node: Node) -> frozenset[str]:
+    """The formula's names of those inputs that want no gradient."""
+    known = why.ARGUMENTS.get(text.operation(node.name), ())
+    return frozenset(name for name, edge in zip(known, node.edges, strict=False) if edge.node is None)
 
 
 def name_through(recording: Recording, node_id: int) -> str:

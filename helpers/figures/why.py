@@ -298,8 +298,18 @@ GENERIC_OUTPUT = "its backward formula uses its own output"
 GENERIC_CUSTOM = "its own backward() asked for it"
 
 
-def reason(operation: str, argument: str, output: bool, custom: bool, name_of: dict[str, str]) -> str:
-    """Why `operation` ("Mul") keeps `argument` ("self"). `name_of`: arguments' names, where the learner gave any."""
+def reason(
+    operation: str,
+    argument: str,
+    output: bool,
+    custom: bool,
+    name_of: dict[str, str],
+    idle: frozenset[str] = frozenset(),
+) -> str:
+    """Why `operation` ("Mul") keeps `argument` ("self"). `name_of`: arguments' names, where the learner gave any.
+
+    idle: arguments that want no gradient, so that nothing is needed for one; some operations keep it all the same.
+    """
     if custom:
         return GENERIC_CUSTOM
     found = REASONS.get(operation, {}).get(argument)
@@ -308,4 +318,7 @@ def reason(operation: str, argument: str, output: bool, custom: bool, name_of: d
     if "{" not in found:
         return found
     role = found[found.index("{") + 1 : found.index("}")]
-    return found.replace("{" + role + "}", name_of.get(role) or _ROLES.get(role, f"its input {role}"))
+    name = name_of.get(role) or _ROLES.get(role, f"its input {role}")
+    if role in idle and found == _FACTOR % role:
+        return f"kept all the same, though {name} wants no gradient"
+    return found.replace("{" + role + "}", name)
