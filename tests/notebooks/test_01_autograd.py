@@ -111,7 +111,7 @@ def test_zero_grad_fills_only_when_told_to():
 def test_forgetting_in_numbers():
     said("after 20 steps the loss is lower than with clearing after 200")
     shown = printed('title="Regression')
-    assert "it trains faster" in shown and "it swings and does not settle" in shown
+    assert "it falls faster" in shown and "it swings and does not settle" in shown
 
 
 def test_no_friction():
@@ -136,6 +136,18 @@ def test_the_dead_unit():
     ]
     shown = printed("gradients, slopes, small =")
     assert "loss 1.0000,  gradient  0.0000" in shown and "gradient -0.7500,  measured slope -0.7500" in shown
+
+
+def test_a_convolution_whose_weight_is_frozen_keeps_its_input_all_the_same():
+    said("a convolution whose weight is frozen keeps its input all the same")
+    x = torch.rand(1, 2, 8, 8, requires_grad=True)
+    frozen = torch.rand(3, 2, 3, 3)
+    with record() as run:
+        out = torch.nn.functional.conv2d(x * 1, frozen)
+    assert out.requires_grad
+    kept = {row.saved.argument: row.why for row in run.kept.rows}
+    assert kept["input"] == "kept all the same, though frozen wants no gradient"
+    assert kept["weight"].startswith("needed for the gradient of")
 
 
 def test_what_twenty_operations_keep():
@@ -237,6 +249,7 @@ def test_a_recursion_ends_at_a_thousand_and_the_loop_does_not():
     value = leaf
     for _ in range(1500):
         value = value + leaf
+    namespace["Value"].backward = namespace["ours"]
 
     def walk(node):
         for edge in node.edges:
@@ -256,16 +269,15 @@ def test_seven_bugs_seven_culprits_and_one_of_another_kind():
 
 
 def test_two_hundred_graphs_agree():
-    said("So ask for two hundred", "Every gradient of every leaf must agree to 12 digits")
+    said("So ask for two hundred", "Every gradient of every leaf must agree to 1e-12 of its largest entry")
     (cell,) = [cell for cell in CODE if cell.source == 'check("own_autograd", Value)']
     shown = cell.outputs[0].data["text/plain"]
     assert "right" in shown and "200 random graphs" in shown and "within 1e-12" in shown
 
 
-def test_pytorch_has_more_than_a_thousand_operations_more():
-    said("More than a thousand operations")
-    names = {name.split(".")[0] for name in torch._C._dispatch_get_all_op_names() if name.startswith("aten::")}
-    assert len([name for name in names if not name.endswith("_out")]) > 1007
+def test_pytorch_has_several_hundred_formulas_more():
+    said("Several hundred more formulas")
+    assert len([name for name in dir(torch._C._functions) if "Backward" in name]) > 300
 
 
 def test_it_asks_for_a_gpu_on_colab():
