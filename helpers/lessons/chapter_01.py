@@ -18,6 +18,7 @@ from .own_autograd import (
     compare,
     describe,
     differs,
+    is_blank,
     kind,
     plural,
     refuse_gradients,
@@ -37,23 +38,61 @@ def own_autograd(Value: Any) -> str:
         f"{found.graphs:,} random graphs, {found.operations:,} operations, {every} with a node that is used more than "
         f"once: every gradient is within 1e-12 of PyTorch's.\n"
         f"Operations: {listed}. Two backward passes add up, and a node that has run lets go of what it saved."
+        + ("" if found.deep else SHALLOW)
     )
+
+
+SHALLOW = (
+    "\nOne thing to know: your walk calls itself, so a graph with more operations in a row than Python lets calls nest "
+    "ends in a RecursionError. A loop over a list of nodes still to visit has no such end."
+)
 
 
 OWN_AUTOGRAD = {
     **NODE_MISTAKES,
-    "incomplete": "A fresh `Value` has no `{name}`. Run the five cells of the autograd again, from the top.",
-    "chain": "Each operator alone is right, but not the walk over a plain chain, `a.exp().tanh().sum()`: {what}. "
+    "incomplete": "A fresh `Value` has no `{name}`. Run the cells that build `Node` and `Value` again, from the top.",
+    "no_backward": "`Value` has no `backward` yet. Write the function, and then, outside of it, `Value.backward = "
+    "backward`.",
+    "nothing_run": "`backward` ended without an error, but for {code} it ran no node's formula, so no gradient got "
+    "anywhere. A node is run by calling `node.formula` with the gradient that arrived there, and with what it saved.",
+    "no_seed": "In {code} the walk begins with {node}, and nothing has arrived there: nobody uses the loss, so nobody "
+    "sends it a gradient. You have to put the first one in. What is the gradient of a thing with respect to itself?",
+    "seed": "In {code} the walk begins with {node}, and it is given {got}. What is the gradient of the loss with "
+    "respect to itself? It is a tensor with the shape and dtype of `self.data`.",
+    "start_missing": "In {code} {node} is never run, and it is the one to begin with: its formula sends the first "
+    "parts on their way. Is `self.node` among the nodes that you found?",
+    "no_saved": "In {code} the formula in {node} is called with {given}. It takes `g`, and then each tensor that "
+    "its node saved as an argument of its own. A star takes a tuple apart: `*node.saved`.",
+    "let_go_too_early": "In {code} what {node} saved is gone before its formula is run, and the formula needs "
+    "it. First run it, then let go.",
+    "visited_twice": "In {code} {node} comes up twice, since more than one edge leads there. A node has one "
+    "turn, when all its parts have arrived and are added up. Going down every path doubles the work at each such "
+    "node, and a second turn finds nothing left. How can the search tell which nodes it has found already?",
+    "adds_in_place": "In {code} one part is changed after it was handed on: `+=` writes into the tensor itself. It may "
+    "be on its way to another node as well (an addition sends one tensor to both sides), or be one number shown many "
+    "times (`expand`). Make a new tensor: `x = x + part`.",
+    "returned": "For {code} your `backward` hands back {got}, but `a.grad` is still None. Nobody reads what `backward` "
+    "gives. The leaves have nodes too, and it is their formula that writes `.grad`: run those as well.",
+    "leaf_skipped": "For {code} the operations are run, but not the node of the leaf `a`, so `a.grad` is still None. A "
+    "leaf's node has no edges, but it has a formula: `accumulate`, which writes `.grad`.",
+    "chain": "Each operator alone is right, but not the walk over a plain chain, {code}: {what}. "
     "Follow `grads` through `backward` for these three nodes.",
-    "shared": "A plain chain is right, but in `b = a.exp()`, `b + b`, {what}. Two parts arrive at one node there, and "
+    "shared": "A plain chain is right, but in {code} {what}. Two parts arrive at one node there, and "
     "only their sum is the gradient. What does `backward` do with the second one?",
-    "order": "Where `b` is used twice, once directly and once through another node (`b + b.tanh()`), {what}. A node "
-    "may run only when the parts of all its users have arrived. What guarantees that here?",
+    "order": "In {code} {what}. A node may run only when the parts of all its users have arrived. Depth first or "
+    "breadth first, the search does not see to that. Which number does?",
+    "misrouted": "In {code} {what}, though each node has its turn in time. Compare what arrives at a node with what "
+    "the formulas before it gave: the parts come in the order of `node.edges`.",
     "unused": "With a second leaf that the loss does not use, {what}. What no path reaches stays as it was made.",
     "overwritten": "After two passes the gradient is that of the second alone: the first was overwritten. In PyTorch a "
     "leaf adds what arrives to its `grad`. Look at `accumulate`.",
     "passes": "One pass is right; after two, {what}. Do two leaves share one tensor as their `grad`, and one of them "
     "changes it in place?",
+    "left_on_node": "One pass is right; after two, {what}. The first pass left {left} on the leaf's node, and the next "
+    "one found it there. What is on its way belongs to one call of `backward`: keep it in a dictionary of that call.",
+    "leaf_closed": "One pass is right; a second one, over a fresh graph from the same leaves, raised {error}. The "
+    "first pass closed the leaves' nodes too: their `saved` is no tuple any more. A leaf lives on and is used again, "
+    "and it had nothing to let go of.",
     "second_pass_raised": "One pass is right; a second one, over a fresh graph from the same leaves, raised {error}. "
     "Only the leaves are there from before. What did the first pass change in their nodes?",
     "never_released": "A second backward over `a.exp().sum()` goes through, since its nodes still hold what they "
@@ -103,7 +142,9 @@ def _among(tensor: torch.Tensor, *values: Any) -> bool:
 
 
 def _refuse_walk(Value: Any, program: Callable, data: list[torch.Tensor]) -> None:
-    """The formula is right; is it still, when the learner's own backward runs it?"""
+    """The formula is right; is it still, when the learner's own backward runs it? A blank one cannot tell."""
+    if is_blank(getattr(Value, "backward", None)):
+        return
     leaves = [Value(tensor.clone()) for tensor in data]
     run_backward(run(program, *leaves))
     wanted = [tensor.clone().requires_grad_() for tensor in data]
@@ -252,11 +293,16 @@ OWN_DIV = {
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A function whose kept bytes are asked. code: as a learner reads it. inputs: makes them anew."""
+    """A function whose kept bytes are asked. code, note: as a learner reads it. inputs: makes them anew."""
 
     code: str
     function: Callable[..., torch.Tensor]
     inputs: Callable[[], list[torch.Tensor]]
+    note: str = ""
+
+    @property
+    def shown(self) -> str:
+        return f"`{self.code}`{self.note}"
 
 
 def _leaf(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
@@ -274,6 +320,11 @@ def _squared(x: torch.Tensor) -> torch.Tensor:
     return y * y
 
 
+def _made(*shape: int) -> torch.Tensor:
+    """No leaf: an operation made it, outside of what is counted."""
+    return _leaf(*shape) * 2
+
+
 def _masked(x: torch.Tensor) -> torch.Tensor:
     return torch.where(x > 0, x, 2 * x)
 
@@ -281,19 +332,28 @@ def _masked(x: torch.Tensor) -> torch.Tensor:
 #: From the plain to the special, so that the first that fails says most.
 CASES = (
     Case("x.exp().sum()", lambda x: x.exp().sum(), lambda: [_leaf(6, 8)]),
-    Case("x.exp().exp()", lambda x: x.exp().exp(), lambda: [_leaf(6, 8)]),
+    # input, result and what is kept differ in size
+    Case("x[:2].exp().exp()", lambda x: x[:2].exp().exp(), lambda: [_leaf(6, 8)]),
     Case("x + 1", lambda x: x + 1, lambda: [_leaf(6, 8)]),
     Case("x * x", lambda x: x * x, lambda: [_leaf(6, 8)]),
-    Case("y * y with y = x.exp()", _squared, lambda: [_leaf(6, 8)]),
-    Case("rows * rows with rows = (x + 1)[:2]", _part_of, lambda: [_leaf(6, 8)]),
+    Case("y * y", _squared, lambda: [_leaf(6, 8)], " with `y = x.exp()`"),
+    Case("rows * rows", _part_of, lambda: [_leaf(6, 8)], " with `rows = (x + 1)[:2]`"),
     Case("x.t() @ x", lambda x: x.t() @ x, lambda: [_leaf(6, 8)]),
     Case("torch.where(x > 0, x, 2 * x)", _masked, lambda: [_leaf(6, 8)]),
     Case("x.max(dim=1).values", lambda x: x.max(dim=1).values, lambda: [_leaf(6, 8)]),
-    Case("x.exp() in float64", lambda x: x.exp(), lambda: [_leaf(6, 8, dtype=torch.float64)]),
+    Case("x.exp()", lambda x: x.exp(), lambda: [_leaf(6, 8, dtype=torch.float64)], " in float64"),
+    Case("y * y", lambda y: y * y, lambda: [_made(6, 8)], " with an input `y` that is no leaf"),
     Case(
-        "(x @ w).tanh(), x without a gradient",
+        "x * y",
+        lambda x, y: x * y,
+        lambda: [_leaf(6, 8), _leaf(6, 8).detach()],
+        " with data `y`, which wants no gradient,",
+    ),
+    Case(
+        "(x @ w).tanh()",
         lambda x, w: (x @ w).tanh(),
         lambda: [_leaf(6, 8).detach(), _leaf(8, 4)],
+        " with data `x`, which wants no gradient,",
     ),
 )
 
@@ -317,20 +377,27 @@ def _storages(tensors: list[torch.Tensor]) -> dict[int, int]:
     return {storage.data_ptr(): storage.nbytes() for storage in storages}
 
 
+def _wants(tensor: torch.Tensor) -> bool:
+    """A leaf that wants a gradient: whoever trains it holds it."""
+    return tensor.is_leaf and tensor.requires_grad
+
+
 def true_bytes(case: Case) -> int:
-    """The bytes that a case keeps for backward: each storage once and whole, without those of its inputs."""
+    """The bytes that a case keeps for backward, as the recorder counts: each storage once and whole, no such leaves."""
     saved, inputs, _ = saved_by(case)
-    given = _storages(inputs)
+    given = _storages([tensor for tensor in inputs if _wants(tensor)])
     return sum(size for at, size in _storages(saved).items() if at not in given)
 
 
 def mistaken_bytes(case: Case) -> dict[str, int]:
     """Mistake → the number that it leads to in this case."""
     saved, inputs, result = saved_by(case)
-    given = _storages(inputs)
+    given = _storages([tensor for tensor in inputs if _wants(tensor)])
+    leaves = _storages([tensor for tensor in inputs if tensor.is_leaf])
+    all_given = _storages(inputs)
     fresh = [tensor for tensor in saved if tensor.untyped_storage().data_ptr() not in given]
     once = {tensor.untyped_storage().data_ptr(): tensor for tensor in fresh}.values()
-    own = [tensor for tensor in saved if not any(tensor is x for x in inputs)]
+    own = [tensor for tensor in saved if not any(tensor is x for x in inputs if _wants(x))]
     flagged = [tensor for tensor in saved if not tensor.is_leaf]
     return {
         "elements": sum(tensor.untyped_storage().nbytes() // tensor.element_size() for tensor in once),
@@ -340,6 +407,9 @@ def mistaken_bytes(case: Case) -> dict[str, int]:
         "twice": sum(tensor.untyped_storage().nbytes() for tensor in fresh),
         "view_of_input": sum(_storages(own).values()),
         "inputs_counted": sum(_storages(saved).values()),
+        "data_dropped": sum(size for at, size in _storages(saved).items() if at not in leaves),
+        "inputs_dropped": sum(size for at, size in _storages(saved).items() if at not in all_given),
+        "sums_inputs": sum(tensor.nbytes for tensor in inputs),
         "leaf_flag": sum(_storages(flagged).values()),
         "only_result": result.nbytes,
         "twice_view": sum(tensor.nbytes for tensor in fresh),
@@ -360,9 +430,9 @@ def kept_bytes(answer: Any) -> str:
         _examine_case(answer, case, so_far)
         so_far += true_bytes(case)
     return (
-        f"Right for all {len(CASES)} functions: each storage once and in whole, the inputs not counted, and nothing "
-        "where nothing is kept. `run.kept` counts in the same way, but lists an input without a gradient too, if it is "
-        "kept."
+        f"Right for all {len(CASES)} functions, to the byte what `record` says in `run.kept.nbytes`: each storage once "
+        "and in whole; data and tensors that an operation made are counted, if the graph keeps them; leaves that want "
+        "a gradient are not."
     )
 
 
@@ -383,15 +453,15 @@ def _examine_case(answer: Callable, case: Case, so_far: int) -> None:
     expected = true_bytes(case)
     number = _number(found)
     if number is None:
-        raise Mistake("not_a_number", got=kind(found), code=case.code)
+        raise Mistake("not_a_number", got=kind(found), code=case.shown)
     if any(differs(x.detach().double(), b.double()) for x, b in zip(inputs, before, strict=True)):
-        raise Mistake("changed_inputs", code=case.code)
+        raise Mistake("changed_inputs", code=case.shown)
     if not results:
-        raise Mistake("not_called", code=case.code)
-    if any(x.grad is not None for x in inputs):
-        raise Mistake("left_grad", code=case.code)
+        raise Mistake("not_called", code=case.shown)
+    if any(x.is_leaf and x.grad is not None for x in inputs):
+        raise Mistake("left_grad", code=case.shown)
     if number != expected:
-        facts = {"code": case.code, "got": f"{number:,.10g}", "expected": f"{expected:,}"}
+        facts = {"code": case.shown, "got": f"{number:,.10g}", "expected": f"{expected:,}"}
         for key, wrong in mistaken_bytes(case).items():
             if number == wrong:
                 raise Mistake(SAME_MISTAKE.get(key, key), **facts)
@@ -399,9 +469,9 @@ def _examine_case(answer: Callable, case: Case, so_far: int) -> None:
             raise Mistake("adds_up", **facts)
         raise Mistake("other", **facts)
     if left_on:
-        raise Mistake("hooks_left_on", code=case.code)
+        raise Mistake("hooks_left_on", code=case.shown)
     if not isinstance(found, int) or isinstance(found, bool):
-        raise Mistake("not_an_int", got=kind(found), code=case.code, number=f"{expected:,}")
+        raise Mistake("not_an_int", got=kind(found), code=case.shown, number=f"{expected:,}")
     _refuse_broken_graph(results[-1], case)
 
 
@@ -421,55 +491,66 @@ def _refuse_broken_graph(result: torch.Tensor, case: Case) -> None:
     except Exception as error:
         said = (str(error).splitlines() or [""])[0]
         if "NoneType" in said:
-            raise Mistake("pack_gives_nothing", code=case.code, said=said) from None
-        raise Mistake("graph_spoilt", code=case.code, said=f"{type(error).__name__}: {said}") from None
+            raise Mistake("pack_gives_nothing", code=case.shown, said=said) from None
+        raise Mistake("graph_spoilt", code=case.shown, said=f"{type(error).__name__}: {said}") from None
 
 
 class Probe:
     """Tells whether code has left saved-tensor hooks on, and takes them off.
 
-    Our own hooks lie below: if they are not the ones that are called afterwards, others lie on top.
+    Where hooks are on already, ours go on top of them: if not ours are called afterwards, others lie above. Where none
+    are, none of ours go on either: they would hide from an old torch's recorder what it is asked for.
     """
 
     def __init__(self) -> None:
         self.called = False
         self.hooks = saved_tensors_hooks(self._pack, lambda tensor: tensor)
-        self.hooks.__enter__()
+        self.among_others = _hooked()
+        if self.among_others:
+            self.hooks.__enter__()
 
     def _pack(self, tensor: torch.Tensor) -> torch.Tensor:
         self.called = True
         return tensor
 
-    def _ours_on_top(self) -> bool:
+    def _as_before(self) -> bool:
         self.called = False
-        try:
-            torch.ones(1, requires_grad=True).exp()
-        except Exception:  # hooks of the learner's that raise are on top, then
-            return False
-        return self.called
+        hooked = _hooked()
+        return self.called if self.among_others else not hooked
 
     def close(self) -> int:
         """How many hooks were left on. Afterwards none of them is, nor are ours."""
         left = 0
-        while not self._ours_on_top():
+        while not self._as_before():
             try:
-                self.hooks.__exit__()
+                self.hooks.__exit__()  # takes off the topmost, whose ever it is
             except RuntimeError:  # the stack is empty: more were taken off than put on
                 return left
             left += 1
-        self.hooks.__exit__()
+        if self.among_others:
+            self.hooks.__exit__()
         return left
 
 
-COUNTED = "For `{code}` you count {got} bytes, and {expected} are kept. "
+def _hooked() -> bool:
+    """Are saved-tensor hooks on?"""
+    try:
+        node = torch.ones(1, requires_grad=True).exp().grad_fn
+        node._raw_saved_result.register_hooks(lambda tensor: tensor, lambda tensor: tensor)
+    except Exception:  # a tensor that has hooks takes no others; or the hooks that are on raise themselves
+        return True
+    return False
+
+
+COUNTED = "For {code} you count {got} bytes, and {expected} are kept. "
 
 KEPT_BYTES = {
     "not_a_function": "`check` wants the function itself, `kept_bytes` without brackets; it got {got}. So: "
     '`check("kept_bytes", kept_bytes)`.',
-    "not_called": "For `{code}` your function gave a number without calling `function(*inputs)`. Nothing has been kept "
+    "not_called": "For {code} your function gave a number without calling `function(*inputs)`. Nothing has been kept "
     "before the forward ran.",
-    "not_a_number": "For `{code}` your function gave {got}. What is wanted is a whole number of bytes.",
-    "not_an_int": "The number is right, {number} for `{code}`, but it is {got}. Bytes are counted in whole numbers: "
+    "not_a_number": "For {code} your function gave {got}. What is wanted is a whole number of bytes.",
+    "not_an_int": "The number is right, {number} for {code}, but it is {got}. Bytes are counted in whole numbers: "
     "hand back an `int`.",
     "elements": COUNTED + "That many elements there are; how many bytes does each of them take?",
     "tensors": COUNTED + "That is the number of tensors: add up their bytes.",
@@ -480,24 +561,30 @@ KEPT_BYTES = {
     "and is there only once. How can you tell that two tensors share their memory?",
     "view_of_input": COUNTED + "What is saved is not the input "
     "object itself but looks into the input's memory. Compare storages, not tensors.",
-    "inputs_counted": COUNTED + "The rest are the inputs: they are "
-    "there anyway, whether a graph needs them or not. Leave out what lies in their memory.",
+    "inputs_counted": COUNTED + "The rest is memory of an input that is a leaf and wants a gradient. It is alive "
+    "anyway, whether a graph needs it or not: leave out what lies in it.",
+    "inputs_dropped": COUNTED + "What is missing is an input, and not one that is alive anyway: an operation made it, "
+    "so when its name goes, this graph alone keeps it. Which inputs did you leave out, and which are leaves?",
+    "data_dropped": COUNTED + "What is missing is data: an input that is a leaf, but wants no gradient. The next batch "
+    "will take its name, and then this graph alone keeps it. Of which leaves is that not so?",
+    "sums_inputs": COUNTED + "{got} are the bytes of the inputs. What the graph keeps is handed to the hook `pack` "
+    "while the function runs.",
     "leaf_flag": COUNTED + "`is_leaf` does not tell who made a "
     "tensor: a mask or an index needs no gradient and so counts as a leaf, though the function made it, and a view "
-    "of an input is none. What the inputs are you were told.",
+    "of an input is none. Ask it of the inputs only.",
     "only_result": COUNTED + "{got} are the bytes of the result. "
     "What the graph keeps is handed to the hook `pack` while the function runs.",
     "adds_up": COUNTED + "Together with what the calls before it kept it makes {got}: does each call begin anew?",
     "other": COUNTED + "Print shape and dtype of each tensor that arrives in `pack`, for this function alone.",
-    "changed_inputs": "For `{code}` the inputs have other numbers after the count than before. Counting should not be "
+    "changed_inputs": "For {code} the inputs have other numbers after the count than before. Counting should not be "
     "noticed: change nothing in place.",
-    "left_grad": "For `{code}` the inputs have a `.grad` after the count. Counting should not be noticed: the forward "
+    "left_grad": "For {code} the inputs have a `.grad` after the count. Counting should not be noticed: the forward "
     "alone tells what is kept.",
-    "hooks_left_on": "The number for `{code}` is right, but afterwards your hooks were still on: all that comes later "
+    "hooks_left_on": "The number for {code} is right, but afterwards your hooks were still on: all that comes later "
     "would be packed by them too. (They are off now.) `with` takes them off again, even after an error.",
-    "pack_gives_nothing": "The number for `{code}` is right, but the graph cannot be used any more. Backward says: "
+    "pack_gives_nothing": "The number for {code} is right, but the graph cannot be used any more. Backward says: "
     "`{said}`. Backward gets what `pack` hands back; yours hands back nothing.",
-    "graph_spoilt": "The number for `{code}` is right, but the graph cannot be used any more. Backward says: `{said}`. "
+    "graph_spoilt": "The number for {code} is right, but the graph cannot be used any more. Backward says: `{said}`. "
     "`unpack` has to give back the very tensor that `pack` was given.",
 }
 
@@ -579,13 +666,16 @@ def _refuse_gradient(loss, grad, x, wanted_loss, wanted_grad, capped) -> None:
     share = f"{off:.0%}"
     count = capped.numel()
     # exp's backward multiplies with the result it kept, and that is the capped one now
+    numbers = {"got": f"{loss.item():.4g}", "expected": f"{wanted_loss.item():.4g}"}
     if not differs(grad, x.T @ capped / count):
-        raise Mistake("data", share=share)
+        raise (
+            Mistake("data_loss", share=share, **numbers) if differs(loss, wanted_loss) else Mistake("data", share=share)
+        )
     if not differs(grad, x.T @ (capped * (capped < CAP)) / count):
         raise Mistake("capped_in_graph", share=share)
     if differs(grad, wanted_grad):
         raise Mistake("gradient", share=share)
-    raise Mistake("loss", got=f"{loss.item():.4g}", expected=f"{wanted_loss.item():.4g}")
+    raise Mistake("loss", **numbers)
 
 
 BUG_DATA = {
@@ -597,9 +687,10 @@ BUG_DATA = {
     "loss_cut": "The loss is cut off from `w`: no gradient can get there. Only the log should leave the graph; `h` and "
     "the loss stay in it.",
     "shown_no_tensor": "The log wants a tensor of the shape of `h`; `shown` is {got}.",
-    "data": "The gradient of `w` is {share} off, and no error came. `shown` and `h` are one memory: what caps the one "
-    "caps the other, and exp's backward multiplies with the `h` that it kept. The version counter is there to notice "
-    "such things; why did it not?",
+    "data": "The gradient of `w` is {share} off. No error came, and the loss is right. Which line writes, into whose "
+    "memory, and who will still read it?",
+    "data_loss": "The gradient of `w` is {share} off, and no error came. Now the loss is off too: {got} instead of "
+    "{expected}. Which line writes, into whose memory, and who reads it after that?",
     "version_error": "That is progress: it is no longer silent. Backward now says `{said}`. The memory is still `h`'s, "
     "and it is still changed. What would leave `h` alone?",
     "backward_fails": "`loss.backward()`, called on what `step` hands back, says: `{said}`. `step` only goes forward; "
@@ -618,7 +709,11 @@ BUG_DATA = {
 
 EXERCISES = {
     "own_autograd": Exercise(
-        own_autograd, "Run the cells that build `Node` and `Value`, then hand over the class: `Value`.", OWN_AUTOGRAD
+        own_autograd,
+        "Start with the search alone: a list of nodes still to visit, with `self.node` in it, and a set of those "
+        "found. Each node's `edges` lead on. Print the numbers of the nodes found for `(a * a).sum()`: there are "
+        "three.",
+        OWN_AUTOGRAD,
     ),
     "own_sigmoid": Exercise(
         own_sigmoid,
@@ -638,6 +733,9 @@ EXERCISES = {
         KEPT_BYTES,
     ),
     "bug_data": Exercise(
-        bug_data, "Run it as it is first, and look at what backward gives for `w`. Then change one line.", BUG_DATA
+        bug_data,
+        "Run it as it is first, and compare what backward gives for `w` with and without the log. Then change "
+        "one line.",
+        BUG_DATA,
     ),
 }

@@ -24,7 +24,8 @@ import torch
 
 from . import answers
 from .errors import LessonError
-from .show import card, paragraph, show
+from .show import card, paragraph
+from .show import show as display
 
 SCHEMA = 1
 #: Exercise → the module that has it: names are known without loading what they need.
@@ -76,7 +77,10 @@ class Exercise:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What check() shows: `text`, `html` and `data` say the same. mistake: the key of a wrong answer's message."""
+    """What check() found. status: one of STATUSES. message: plain text. mistake: the key of a wrong answer's message.
+
+    `text`, `html` and `data`, which check() shows, say the same.
+    """
 
     exercise: str
     status: str
@@ -100,20 +104,24 @@ class Outcome:
         return {"schema": SCHEMA, "exercise": self.exercise, "status": self.status, "mistake": self.mistake}
 
 
-def check(name: str, answer: object = None) -> None:
+def check(name: str, answer: object = None, *, show: bool = True) -> Outcome | None:
     """Run an answer to exercise `name` and show: right, what went wrong, that it raised, or that it waits.
 
     answer: what the exercise asks for, a function or a class. Nothing that it does ends in an error here, apart from
-    Ctrl-C; random state, grad mode and default dtype are afterwards as before. Raises LessonError for an unknown name.
+    Ctrl-C; random state, grad mode and default dtype are afterwards as before. show=False: shows and stores nothing,
+    and gives back the outcome, with `.status`, `.mistake`, `.message`. Raises LessonError for an unknown name.
     """
     outcome = judge(name, answer)
-    show(outcome.text, outcome.html, outcome.data, "check")
+    if not show:
+        return outcome
+    display(outcome.text, outcome.html, outcome.data, "check")
     kept = answers.get("exercises", name)
     kept = kept if isinstance(kept, dict) else {}  # a person may have edited the file
     before, attempts = kept.get("best"), kept.get("attempts")
     best = max(outcome.status, before if before in STATUSES else NOT_ATTEMPTED, key=STATUSES.index)
     attempts = (attempts if isinstance(attempts, int) else 0) + (outcome.status != NOT_ATTEMPTED)
     answers.put("exercises", name, {"best": best, "attempts": attempts})
+    return None
 
 
 def judge(name: str, answer: object) -> Outcome:
@@ -222,7 +230,7 @@ class _FewLines(io.TextIOBase):
             self.out.write(f"… and {self.lines - MOST_PRINTED:,} more lines that your code prints.\n")
 
 
-#: Error's type, what its message says → where to look.
+#: Error's type, what its message says → where to look. {0} is the first group of what it says, {1} the function.
 HINTS = (
     (RecursionError, "", "A function calls itself without end. Which call should have been another function's?"),
     (SystemExit, "", "`exit()` would end the whole notebook; a function hands its result back with `return`."),
@@ -232,6 +240,23 @@ HINTS = (
         TypeError,
         r"not callable",
         "Brackets stand after what is no function. Is one name used for two things?",
+    ),
+    (AttributeError, r"'Value' object has no attribute 'edges'", "The walk is from node to node, from `self.node` on."),
+    (
+        AttributeError,
+        r"'Node' object has no attribute '(?:node|grad|data|backward)'",
+        "`edges` lead to nodes, and a node has `formula`, `saved`, `edges` and `number`, but no tensor of its own. The "
+        "gradients on their way need a place of yours: a dictionary from node to gradient.",
+    ),
+    (
+        TypeError,
+        r"not supported between instances of 'Node'",
+        "Nodes have no order of their own; sort by a key, `key=lambda node: node.number`.",
+    ),
+    (
+        TypeError,
+        r"(?:\+=?: '\w+' and 'tuple'|can only concatenate tuple)",
+        "A formula gives a tuple, one part for each edge: take them apart with `zip(node.edges, parts)`.",
     ),
     (
         (TypeError, AttributeError),
@@ -246,6 +271,17 @@ HINTS = (
         "many?",
     ),
     (AttributeError, "", "Look at the type of what stands before the dot: `print(type(…))`."),
+    (
+        UnboundLocalError,
+        r"variable '(\w+)'(?= .*nested)",
+        "Inside `{1}`, `{0}` is a new local name, because something is assigned to it there. Write `nonlocal {0}` as "
+        "the first line of `{1}`, or append to a list, which needs no assignment.",
+    ),
+    (
+        UnboundLocalError,
+        r"variable '(\w+)'",
+        "`{0}` is a local name of `{1}`, and nothing has been assigned to it yet when it is read.",
+    ),
     (NameError, "", "A spelling mistake, or a cell above that was not run since the kernel started."),
     (
         RuntimeError,
@@ -273,10 +309,29 @@ def _account(error: BaseException) -> str:
     """Type, message and line of an error, and where to look."""
     said = re.sub(r" at 0x[0-9a-fA-F]+", "", (_words(error).splitlines() or [""])[0])
     said = said if len(said) <= 240 else said[:239] + "…"
-    hint = next((h for kind, says, h in HINTS if isinstance(error, kind) and re.search(says, _words(error))), None)
-    hint = hint or "Run that line by itself on a small tensor, and look at the types and shapes in it."
+    hint = _hint(error) or "Run that line by itself on a small tensor, and look at the types and shapes in it."
     named = f"`{type(error).__name__}`" + (f": {said}" if said else "")
     return f"{named}{'' if named[-1] in '.!?' else '.'}\n{_place(error, sentence=True)}{hint}"
+
+
+def _hint(error: BaseException) -> str:
+    """Where to look; "" where nothing is known of such an error."""
+    code = _code(error)
+    nested = " (nested)" if code and "<locals>" in code.co_qualname else ""
+    for kind, says, hint in HINTS:
+        if isinstance(error, kind) and (match := re.search(says, _words(error) + nested)):
+            return hint.format(*(match.groups() or [""]), code.co_name if code else "")
+    return ""
+
+
+def _code(error: BaseException) -> Any:
+    """The code of the learner's that the error came up in; None if there is none."""
+    found, trace = None, error.__traceback__
+    while trace:
+        code = trace.tb_frame.f_code
+        found = found if code.co_filename.startswith(_INSTALLED) else code
+        trace = trace.tb_next
+    return found
 
 
 def _words(error: BaseException) -> str:
@@ -290,13 +345,16 @@ def _is_blank(error: BaseException) -> bool:
     return isinstance(error, (TypeError, AttributeError)) and "ellipsis" in _words(error).lower()
 
 
+def their_line(error: BaseException) -> traceback.FrameSummary | None:
+    """The learner's own line where the error came up."""
+    frames = traceback.extract_tb(error.__traceback__, limit=-50)
+    return next((frame for frame in reversed(frames) if not frame.filename.startswith(_INSTALLED)), None)
+
+
 def _place(error: BaseException, sentence: bool = False) -> str:
     """The learner's own line where the error came up; "" where there is none."""
-    frames = traceback.extract_tb(error.__traceback__, limit=-50)
-    theirs = [frame for frame in frames if not frame.filename.startswith(_INSTALLED)]
-    if not theirs:
+    if (line := their_line(error)) is None:
         return ""
-    line = theirs[-1]
     code = f": `{line.line.strip().replace('`', chr(39))}`" if line.line and line.line.strip() else ""
     where = f"line {line.lineno} of the cell with `{line.name}`{code}" if line.name.isidentifier() else ""
     where = where or f"line {line.lineno} of its cell{code}"

@@ -9,14 +9,15 @@ from __future__ import annotations
 import inspect
 import itertools
 import random
+import sys
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
-from .check import Mistake, NotAttempted, Raised, gave_nothing, run
+from .check import Mistake, NotAttempted, Raised, gave_nothing, run, their_line
 
 #: Largest difference from PyTorch's, relative to the largest entry or 1.
 TOLERANCE = 1e-12
@@ -118,7 +119,10 @@ class Trial:
     def wrong(self, i: int) -> str:
         """In words what part i is instead of the gradient; "" if it is right."""
         others = [w for j, w in enumerate(self.want) if j != i]
-        return describe(self.part[i], self.want[i], others, self.deaf[i])
+        given = {}
+        if self.operator.name != "@":  # an entry of a matrix product depends on more than the entries at its place
+            given = dict(zip(LETTERS, self.inputs, strict=False)) | {"g": self.g}
+        return describe(self.part[i], self.want[i], others, self.deaf[i], given)
 
     def misordered(self) -> bool:
         """Would the formula be right if its arguments came in another order?"""
@@ -224,8 +228,18 @@ def _refused(function: Callable, *arguments: Any) -> int | None:
     return None
 
 
-def describe(part: Any, want: torch.Tensor, others: Sequence[torch.Tensor] = (), deaf: bool = False) -> str:
-    """In words what `part` is instead of the gradient `want`; "" if it is the gradient."""
+def describe(
+    part: Any,
+    want: torch.Tensor,
+    others: Sequence[torch.Tensor] = (),
+    deaf: bool = False,
+    given: Mapping[str, torch.Tensor] | None = None,
+) -> str:
+    """In words what `part` is instead of the gradient `want`; "" if it is the gradient.
+
+    others: the other inputs' gradients. deaf: it stays when g changes. given: name → tensor, of which the entry at the
+    place of a wrong one is told.
+    """
     if not isinstance(part, torch.Tensor):
         return f"is {kind(part)}, not a tensor"
     if part.shape != want.shape:
@@ -248,8 +262,20 @@ def describe(part: Any, want: torch.Tensor, others: Sequence[torch.Tensor] = (),
         return "is the one for the other input: the two are swapped"
     if part.dim() == 2 and not differs(part.T, want):
         return "is the transpose of what it should be"
-    same = round(((part - want).abs() <= TOLERANCE * scale(want)).double().mean().item() * want.numel())
-    return f"is wrong in {want.numel() - same} of {want.numel()} entries"
+    wrong = (part - want).abs() > TOLERANCE * scale(want)
+    return f"is wrong in {int(wrong.sum())} of {want.numel()} entries{_example(part, want, wrong, given or {})}"
+
+
+def _example(part: torch.Tensor, want: torch.Tensor, wrong: torch.Tensor, given: Mapping[str, torch.Tensor]) -> str:
+    """The first wrong entry, in numbers."""
+    at = tuple(int(i) for i in wrong.nonzero()[0])
+    found, right = (f"{tensor[at].item():.4g}" for tensor in (part, want))
+    if found == right:
+        found = f"off by {(part[at] - want[at]).abs().item():.1g}"
+    # a tensor of one number counts at every place
+    names = [f"`{name}` = {(t[at] if t.dim() else t).item():.4g}" for name, t in given.items()]
+    where = f"where {', '.join(names[:-1])} and {names[-1]}, it" if names else "the first"
+    return f": {where} should be {right} and is {found}"
 
 
 def times(factor: float) -> str:
@@ -312,12 +338,16 @@ def refuse_gradients(trial: Trial) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What compare() ran. counts: operator → how often; shared: graphs in which a node is used more than once."""
+    """What compare() ran. counts: operator → how often; shared: graphs in which a node is used more than once.
+
+    deep: a chain longer than Python lets calls nest is walked too.
+    """
 
     graphs: int
     counts: dict[str, int]
     shared: int
     leaves: int
+    deep: bool
 
     @property
     def operations(self) -> int:
@@ -339,6 +369,7 @@ def compare(
     _check_leaf(Value)
     for operator in chosen:
         check_operator(Value, operator)
+    refuse_blank(Value)
     _check_walk(Value)
     counts: Counter[str] = Counter({op.name: 0 for op in chosen})
     shared = leaves = 0
@@ -349,12 +380,13 @@ def compare(
         counts.update(op.name for op, _ in program.steps)
         shared += program.shares
         leaves += len(data)
-        if what := _difference(Value, program.run, data, passes=1 + (number % 10 == 0)):
+        names = [f"leaf {i + 1}" for i in range(len(data))]
+        if what := _difference(Value, program.run, data, 1 + (number % 10 == 0), names):
             failed.append((len(program.steps), number + 1, what))
     if failed:
         _, number, what = min(failed)
         raise Mistake("random", failed=len(failed), graphs=graphs, number=number, what=what)
-    return Comparison(graphs, dict(counts), shared, leaves)
+    return Comparison(graphs, dict(counts), shared, leaves, _goes_deep(Value))
 
 
 def _present(Value: Any) -> list[str]:
@@ -374,9 +406,23 @@ def _present(Value: Any) -> list[str]:
 
 def _check_leaf(Value: Any) -> None:
     leaf = run(Value, torch.ones(2, dtype=torch.float64))
-    for name in ("data", "grad", "node", "backward"):
+    for name in ("data", "grad", "node"):
         if not hasattr(leaf, name):
             raise Mistake("incomplete", name=name)
+
+
+def is_blank(function: Any) -> bool:
+    """Is there nothing in a function that could do anything?"""
+    code = getattr(function, "__code__", None)
+    return function is None or function is ... or (code is not None and not code.co_names and not code.co_freevars)
+
+
+def refuse_blank(Value: Any) -> None:
+    """Raises for a `backward` that is missing, or still the stub."""
+    if not hasattr(Value, "backward"):
+        raise Mistake("no_backward")
+    if is_blank(Value.backward):
+        raise NotAttempted("Node, Value and the operations are right; `backward` is still blank.")
 
 
 def _gradients(Value: Any, program: Callable, data: Sequence[torch.Tensor], passes: int = 1) -> tuple[Any, list]:
@@ -388,12 +434,9 @@ def _gradients(Value: Any, program: Callable, data: Sequence[torch.Tensor], pass
     return loss, leaves
 
 
-def run_backward(loss: Any) -> None:
-    """The learner's own walk. Raises Raised for its errors."""
-    try:
-        run(loss.backward)
-    except NotAttempted:  # it gives nothing back, as it should
-        pass
+def run_backward(loss: Any) -> Any:
+    """What the learner's own walk gives back (None, if it is like PyTorch's). Raises Raised for its errors."""
+    return run(lambda: [loss.backward()])[0]
 
 
 def _torch_gradients(program: Callable, data: Sequence[torch.Tensor], passes: int = 1) -> tuple[torch.Tensor, list]:
@@ -404,43 +447,37 @@ def _torch_gradients(program: Callable, data: Sequence[torch.Tensor], passes: in
     return loss.detach(), [leaf.grad for leaf in leaves]
 
 
-def _difference(Value: Any, program: Callable, data: Sequence[torch.Tensor], passes: int = 1) -> str:
-    """In words how the learner's result or gradients differ from PyTorch's; "" if they do not."""
+def _difference(
+    Value: Any, program: Callable, data: Sequence[torch.Tensor], passes: int = 1, names: Sequence[str] = ("`a`", "`b`")
+) -> str:
+    """In words how the learner's result or gradients differ from PyTorch's; "" if they do not. names: the leaves'."""
     loss, leaves = _gradients(Value, program, data, passes)
     want_loss, want = _torch_gradients(program, data, passes)
     if what := _forward(loss.data, want_loss):
         return f"its result is not PyTorch's. {what}"
-    for i, (leaf, wanted) in enumerate(zip(leaves, want, strict=True)):
+    for name, leaf, wanted in zip(names, leaves, want, strict=False):
         if wanted is None:
             if leaf.grad is not None:
-                return f"leaf {i + 1} is used by nobody, and yet has a gradient; PyTorch leaves it None"
+                return f"{name} is used by nobody, and yet has a gradient; PyTorch leaves it None"
         elif leaf.grad is None:
-            return f"leaf {i + 1} got no gradient: its `.grad` is None"
+            return f"{name} got no gradient: its `.grad` is None"
         elif what := describe(leaf.grad, wanted):
-            return f"the gradient of leaf {i + 1} {what}"
+            return f"the gradient of {name} {what}"
     return ""
 
 
-def _check_walk(Value: Any) -> None:
-    """Small graphs that take the walk apart. The operators are right when this runs."""
-    x = torch.tensor([[0.5, -1.0], [0.25, 0.75]], dtype=torch.float64)
-    y = torch.tensor([[1.0, 0.5], [-0.75, 2.0]], dtype=torch.float64)
-    if what := _difference(Value, lambda a: a.exp().tanh().sum(), [x]):
-        raise Mistake("chain", what=what)
-    if what := _tried(Value, lambda a: _twice(a.exp()).sum(), [x]):
-        raise Mistake("shared", what=what)
-    # a user that is run too late, whichever way the walk turns
-    for program in (_left, _right, _deep):
-        if what := _tried(Value, program, [x]):
-            raise Mistake("order", what=what)
-    if what := _difference(Value, lambda a, b: a.exp().sum(), [x, y]):
-        raise Mistake("unused", what=what)
-    _check_passes(Value, x, y)
-    _check_release(Value, x, y)
+@dataclass(frozen=True, slots=True)
+class Small:
+    """A small graph of one leaf, `a`. labels: its operations in the order in which they are made."""
+
+    code: str
+    labels: tuple[str, ...]
+    run: Callable[[Any], Any]
 
 
 def _twice(a: Any) -> Any:
-    return a + a
+    b = a.exp()
+    return (b + b).sum()
 
 
 def _left(a: Any) -> Any:
@@ -459,11 +496,213 @@ def _deep(a: Any) -> Any:
     return ((c.relu() * b + c).tanh() * (b + a)).sum()
 
 
-def _tried(Value: Any, program: Callable, data: Sequence[torch.Tensor]) -> str:
+CHAIN = Small("`a.exp().tanh().sum()`", ("exp", "tanh", "sum"), lambda a: a.exp().tanh().sum())
+#: Shows the shape and dtype that the walk begins with.
+SUM = Small("`a.sum().sum()`", ("sum", "sum"), lambda a: a.sum().sum())
+TWICE = Small("`(b + b).sum()` with `b = a.exp()`", ("exp", "+", "sum"), _twice)
+LEAF_TWICE = Small("`(a * a).sum()`", ("*", "sum"), lambda a: (a * a).sum())
+#: A user that is run too late, whichever way the walk turns.
+DIAMONDS = (
+    Small("`(b + b.tanh()).sum()` with `b = a.exp()`", ("exp", "tanh", "+", "sum"), _left),
+    Small("`(b.tanh() + b).sum()` with `b = a.exp()`", ("exp", "tanh", "+", "sum"), _right),
+    Small(
+        "`((c.relu() * b + c).tanh() * (b + a)).sum()` with `b = a.exp()`, `c = b.tanh()`",
+        ("exp", "tanh", "relu", "*", "+", "tanh", "+", "*", "sum"),
+        _deep,
+    ),
+)
+
+
+def _check_walk(Value: Any) -> None:
+    """Small graphs that take the walk apart. The operators are right when this runs."""
+    x = torch.tensor([[0.5, -1.0], [0.25, 0.75]], dtype=torch.float64)
+    y = torch.tensor([[1.0, 0.5], [-0.75, 2.0]], dtype=torch.float64)
+    _walk(Value, CHAIN, x, "chain")
+    _walk(Value, SUM, x, "chain")
+    _walk(Value, TWICE, x, "shared")
+    _walk(Value, LEAF_TWICE, x, "shared")
+    for graph in DIAMONDS:
+        _walk(Value, graph, x, "order")
+    if what := _difference(Value, lambda a, b: a.exp().sum(), [x, y]):
+        raise Mistake("unused", what=what)
+    _check_passes(Value, x, y)
+    _check_release(Value, x, y)
+
+
+def _walk(Value: Any, graph: Small, x: torch.Tensor, key: str) -> None:
+    """Raises Mistake if the walk over a small graph is wrong: the cause, where it can be seen, or else `key`."""
+    error = None
     try:
-        return _difference(Value, program, data)
+        what = _difference(Value, graph.run, [x])
     except Raised as raised:
-        return f"backward raised {_said(raised.error)}"
+        what, error = f"backward raised {_said(raised.error)}", raised
+    Watch(Value, graph, x).explain(what)
+    if error and graph is CHAIN:  # told with its line
+        raise error
+    if what:
+        raise Mistake(key, code=graph.code, what=what)
+
+
+class Watch:
+    """A walk over a small graph in which each formula tells when it is run, and with what."""
+
+    def __init__(self, Value: Any, graph: Small, x: torch.Tensor) -> None:
+        self.graph, self.leaf = graph, run(Value, x.clone())
+        self.loss = run(graph.run, self.leaf)
+        self.nodes = _nodes(self.loss.node)
+        labels = iter(graph.labels)
+        self.edges = [(user, edge) for user in self.nodes for edge in user.edges]
+        self.labels = [f"the node of `{next(labels)}`" if node.edges else "the leaf's node" for node in self.nodes]
+        #: In the order of their turns.
+        self.turns: list[Any] = []
+        self.parts: list[tuple[torch.Tensor, torch.Tensor]] = []
+        self.what = ""
+
+    def label(self, node: Any) -> str:
+        return self.labels[next(i for i, other in enumerate(self.nodes) if other is node)]
+
+    def had_turn(self, node: Any) -> bool:
+        return any(node is other for other in self.turns)
+
+    def mistake(self, key: str, node: Any = None, **facts: object) -> Mistake:
+        named = {"node": self.label(node)} if node is not None else {}
+        return Mistake(key, code=self.graph.code, **named, **facts)
+
+    def explain(self, what: str) -> None:
+        """Raises Mistake for what can be seen. what: in words, which gradient was wrong or which error came."""
+        self.what = what
+        for node in self.nodes:
+            node.formula = self._watched(node, node.formula, node.saved)
+        try:
+            returned = run_backward(self.loss)
+        except Raised as raised:
+            if what:
+                self._explain_error(raised.error)
+            return
+        if what:
+            self._explain_walk(returned)
+
+    def _watched(self, node: Any, formula: Callable, saved: tuple) -> Callable:
+        def watched(*arguments):
+            if self.had_turn(node):
+                raise self.mistake("visited_twice", node)
+            if self.what:
+                self._explain_arguments(node, saved, arguments)
+            self.turns.append(node)
+            parts = formula(*arguments)
+            self.parts += [(part, part.clone()) for part in parts if isinstance(part, torch.Tensor)]
+            return parts
+
+        watched.__self__ = getattr(formula, "__self__", None)  # a leaf's leads to its Value
+        return watched
+
+    def _explain_arguments(self, node: Any, saved: tuple, arguments: tuple) -> None:
+        if len(arguments) != 1 + len(saved) or isinstance(arguments[-1], (tuple, list)):
+            if saved and not node.saved:
+                raise self.mistake("let_go_too_early", node)
+            given = plural(len(arguments), "argument")
+            if len(arguments) == 2 and isinstance(arguments[1], (tuple, list)):
+                given = "`g` and a tuple"
+            elif len(arguments) == 1 and saved:
+                given = "`g` alone" if arguments[0] is not saved[0] else "what was saved, and no `g`"
+            raise self.mistake("no_saved", node, given=given)
+        g = arguments[0]
+        if node is self.loss.node:
+            if g is None or (isinstance(g, (int, float, torch.Tensor)) and not torch.as_tensor(g).any()):
+                raise self.mistake("no_seed", node)
+            if not isinstance(g, torch.Tensor):
+                raise self.mistake("seed", node, got=f"`{g!r}`, {kind(g)}" if type(g) in (int, float) else kind(g))
+            if g.dtype != self.loss.data.dtype or differs(g, torch.ones_like(self.loss.data)):
+                reshaped = f", with the shape {shape(g)}" if g.dim() else ""
+                raise self.mistake("seed", node, got=f"{_short(g)} in {dtype(g)}{reshaped}")
+
+    def _explain_error(self, error: BaseException) -> None:
+        said = str(error)
+        if isinstance(error, KeyError):
+            node = next((node for node in self.nodes if error.args and _is_key(error.args[0], node)), None)
+            if node is None:
+                return
+            if self.had_turn(node):
+                raise self.mistake("visited_twice", node)
+            if node is self.loss.node:
+                raise self.mistake("no_seed", node)
+            if not self.turns and any(node is edge for edge in self.loss.node.edges):
+                raise self.mistake("start_missing", self.loss.node)
+            if not all(self.had_turn(user) for user, edge in self.edges if edge is node):
+                raise self.mistake("order", what=f"{self.label(node)} has its turn before anything has arrived there")
+            return
+        if "single memory location" in said or self._changed_parts():
+            raise self.mistake("adds_in_place")
+        gone = "after * must be an iterable, not NoneType" in said
+        if gone and self.graph is CHAIN:
+            raise self.mistake("let_go_too_early", self.nodes[-1 - len(self.turns)])
+        line = their_line(error)
+        # a check for a second backward, on a graph that has seen none
+        if self.turns and self.graph is not CHAIN and (gone or (line and (line.line or "").startswith("raise"))):
+            raise self.mistake("visited_twice", self._shared())
+
+    def _explain_walk(self, returned: Any) -> None:
+        if self._changed_parts():
+            raise self.mistake("adds_in_place")
+        if not self.turns:
+            raise self.mistake("nothing_run")
+        if not self.had_turn(self.loss.node):
+            raise self.mistake("start_missing", self.loss.node)
+        if self.leaf.grad is None and not self.had_turn(self.leaf.node):
+            if returned is not None:
+                raise self.mistake("returned", got=kind(returned))
+            raise self.mistake("leaf_skipped")
+        for user, edge in self.edges:
+            if self.had_turn(user) and self.had_turn(edge) and self._turn(user) > self._turn(edge):
+                what = f"{self.label(edge)} has its turn before {self.label(user)}, which uses its result"
+                raise self.mistake("order", what=what)
+        if self.graph in DIAMONDS and len(self.turns) == len(self.nodes):
+            raise self.mistake("misrouted", what=self.what)
+
+    def _turn(self, node: Any) -> int:
+        return next(i for i, other in enumerate(self.turns) if other is node)
+
+    def _changed_parts(self) -> bool:
+        return any(differs(part, before) for part, before in self.parts)
+
+    def _shared(self) -> Any:
+        """The first node that two edges lead to."""
+        reached = [id(edge) for _, edge in self.edges]
+        return next(node for node in reversed(self.nodes) if reached.count(id(node)) > 1)
+
+
+def _is_key(key: Any, node: Any) -> bool:
+    return key is node or (isinstance(key, int) and key in (getattr(node, "number", None), id(node)))
+
+
+def _nodes(last: Any) -> list:
+    """All nodes that lead to one, the first made first."""
+    found, waiting = [last], [last]
+    while waiting:
+        for edge in waiting.pop().edges:
+            if not any(edge is other for other in found):
+                found.append(edge)
+                waiting.append(edge)
+    return sorted(found, key=lambda node: node.number)
+
+
+def _short(tensor: torch.Tensor) -> str:
+    return f"{tensor.item():.4g}" if tensor.numel() == 1 else "a tensor"
+
+
+def _goes_deep(Value: Any) -> bool:
+    """Whether a chain is walked that is longer than Python lets calls nest."""
+    leaf = run(Value, torch.ones(1, dtype=torch.float64))
+    loss = leaf
+    for _ in range(min(sys.getrecursionlimit(), 20_000) + 100):
+        loss = loss.relu()
+    try:
+        run_backward(loss.sum())
+    except Raised as raised:
+        if isinstance(raised.error, RecursionError):
+            return False
+        raise
+    return True
 
 
 def _said(error: BaseException) -> str:
@@ -479,12 +718,25 @@ def _check_passes(Value: Any, x: torch.Tensor, y: torch.Tensor) -> None:
     try:
         _, leaves = _gradients(Value, program, [x, y], passes=2)
     except Raised as raised:
-        raise Mistake("second_pass_raised", error=_said(raised.error)) from None
+        _, (leaf,) = _gradients(Value, lambda a: a.exp().sum(), [x])
+        closed = not isinstance(getattr(leaf.node, "saved", None), (tuple, list))
+        key = "leaf_closed" if closed else "second_pass_raised"
+        raise Mistake(key, error=_said(raised.error)) from None
     if all(leaf.grad is not None and not differs(leaf.grad, g) for leaf, g in zip(leaves, once, strict=True)):
         raise Mistake("overwritten")
     what = _difference(Value, program, [x, y], passes=2)
     if what:
+        if left := _left_on_leaf(Value, x):
+            raise Mistake("left_on_node", what=what, left=left)
         raise Mistake("passes", what=what)
+
+
+def _left_on_leaf(Value: Any, x: torch.Tensor) -> str:
+    """What a walk leaves on the leaf's node that was not there before."""
+    leaf = run(Value, x.clone())
+    loss, before = run(lambda a: a.exp().sum(), leaf), set(vars(leaf.node))
+    run_backward(loss)
+    return ", ".join(f"`{name}`" for name in vars(leaf.node) if name not in before)
 
 
 def _check_release(Value: Any, x: torch.Tensor, y: torch.Tensor) -> None:

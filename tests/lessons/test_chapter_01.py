@@ -11,7 +11,20 @@ from helpers.lessons.chapter_01 import CASES, EXERCISES, Probe, true_bytes
 from helpers.lessons.check import CHAPTERS, NOT_ATTEMPTED, RAISED, RIGHT, WRONG, judge
 
 from . import own
-from .wrong_answers_01 import ANSWER, COUNT, RIGHT_DIV, count, counted, div, sigmoid, step, walk
+from .wrong_answers_01 import (
+    ANSWER,
+    COUNT,
+    RIGHT_DIV,
+    SORTED_BY_RECURSION,
+    STUB_BACKWARD,
+    autograd,
+    count,
+    counted,
+    div,
+    sigmoid,
+    step,
+    walk,
+)
 from .wrong_answers_01 import WRONG as ANSWERS
 
 # `helpers.lessons.check` is the function
@@ -24,7 +37,7 @@ def strict(monkeypatch):
 
 
 def judged(exercise, source):
-    namespace = own.namespace()
+    namespace = autograd()
     own.cell(source, namespace)
     return judge(exercise, namespace.get("answer", namespace.get(ANSWER[exercise])))
 
@@ -51,6 +64,7 @@ def test_message_is_short_and_warm(exercise, key):
 
 
 STUBS = {
+    "own_autograd": STUB_BACKWARD,
     "own_sigmoid": sigmoid("..."),
     "own_div": div("...", "..."),
     "kept_bytes": "def kept_bytes(function, *inputs):\n    ...",
@@ -62,7 +76,7 @@ STUBS = {
 def test_stub_waits(exercise, blank):
     source = STUBS[exercise]
     if blank in ("raise NotImplementedError", "pass"):
-        name = "operation" if "operation" in source else "kept_bytes"
+        name = "Value." if "Value." in source else "kept_bytes"
         source = re.sub(r"(def .*\n)(    .*\n?)+", rf"\1    {blank}\n", source)
         assert name in source
     elif exercise == "kept_bytes":
@@ -92,11 +106,28 @@ def test_a_blank_that_is_left_is_named():
     )
 
 
+RECORDED = """
+from helpers import record
+
+def kept_bytes(function, *inputs):
+    with record() as run:
+        result = function(*inputs)
+    return run.kept.nbytes
+"""
 RIGHT_STEP = step("shown = h.detach().clamp(max=2.0)")
 SOLUTIONS = [
     ("own_autograd", "", "every gradient is within 1e-12"),
     ("own_autograd", sigmoid("lambda g, out: (g * out * (1 - out),)") + div(RIGHT_DIV), "`sigmoid`, "),
     ("own_autograd", sigmoid("...") + div("...", "..."), "every gradient is within 1e-12"),
+    ("own_autograd", SORTED_BY_RECURSION, "ends in a RecursionError"),
+    ("own_autograd", walk("\nValue.backward", "    return found\n\nValue.backward"), "every gradient is within"),
+    (
+        "own_autograd",
+        walk("{self.node: torch.ones_like(self.data)}", "{self.node: torch.ones((), dtype=self.data.dtype)}"),
+        "every gradient",
+    ),
+    ("own_sigmoid", STUB_BACKWARD + sigmoid("lambda g, out: (g * out * (1 - out),)"), "PyTorch does the same"),
+    ("own_div", "del Value.backward\n" + div(RIGHT_DIV), "You keep `a` and `b`"),
     ("own_sigmoid", sigmoid("lambda g, out: (g * out * (1 - out),)"), "PyTorch does the same"),
     ("own_sigmoid", sigmoid("lambda g, out: [g * out * (1 - out)]", "[out]"), "PyTorch does the same"),
     ("own_sigmoid", sigmoid("lambda g, y, same: (g * (y - y * same),)", "(out, out)"), "PyTorch does the same"),
@@ -112,8 +143,9 @@ SOLUTIONS = [
     ("own_div", div(RIGHT_DIV, "(a.data.clone(), b.data)"), "PyTorch keeps `a` and `b` themselves"),
     ("own_sigmoid", sigmoid("lambda g, y: (g * (y - y * y),)", "(out.clone(),)"), "a tensor made for it"),
     ("own_div", div("lambda g, p, q: (g * p, g * q)", "(1 / b.data, -out / b.data)"), "You keep 2 tensors"),
-    ("kept_bytes", COUNT, "Right for all 11 functions"),
-    ("kept_bytes", count(("saved.append(tensor)", "saved.append(tensor); print('packed')")), "Right for all 11"),
+    ("kept_bytes", COUNT, "Right for all 13 functions"),
+    ("kept_bytes", count(("saved.append(tensor)", "saved.append(tensor); print('packed')")), "Right for all 13"),
+    ("kept_bytes", RECORDED, "to the byte what `record` says"),
     ("bug_data", RIGHT_STEP, "Loss and gradient are as if there were no log; `shown`"),
     ("bug_data", step("shown = h.detach().clone().clamp_(max=2.0)"), "`shown` is capped"),
     ("bug_data", step("with torch.no_grad():", "    shown = h.clamp(max=2.0)"), "`shown` is capped"),
@@ -138,20 +170,24 @@ def test_what_the_sentences_say_of_pytorch():
     assert kept == {"_saved_self", "_saved_other", "_saved_rounding_mode"} or kept == {"_saved_self", "_saved_other"}
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.code)
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.shown)
 def test_true_bytes_are_the_recorder_s(case):
     inputs = case.inputs()
     with record() as run:
         result = case.function(*inputs)
-    # the recorder lists a kept input that needs no gradient; to the exercise it is an input
-    given = sum(tensor.nbytes for tensor in inputs if not tensor.requires_grad)
-    assert true_bytes(case) == run.kept.nbytes - given
+    assert true_bytes(case) == run.kept.nbytes
     del result
+
+
+def test_the_bug_hunt_s_first_message_asks_and_does_not_tell():
+    message = judged("bug_data", step("shown = h.data", "shown.clamp_(max=2.0)")).message
+    assert message.startswith("The gradient of `w` is 85% off. No error came, and the loss is right.")
+    assert message.endswith("?") and not re.search("share|same memory|one memory|version|`h`|`shown`|detach", message)
 
 
 def test_gradient_that_the_bug_hunt_wants():
     """Central differences of the loss, in float64."""
-    namespace = own.namespace()
+    namespace = autograd()
     own.cell(RIGHT_STEP, namespace)
     x = torch.linspace(-1, 1, 6, dtype=torch.float64).reshape(2, 3)
     w = torch.linspace(1, -0.5, 6, dtype=torch.float64).reshape(3, 2)
@@ -166,6 +202,7 @@ def test_probe_takes_off_what_was_left_on(left_on):
     outer, packed = torch.autograd.graph.saved_tensors_hooks(lambda t: packed.append(t) or t, lambda t: t), []
     with outer:
         probe = Probe()
+        packed.clear()  # it looked whether hooks are on
         for _ in range(left_on):
             torch.autograd.graph.saved_tensors_hooks(lambda t: 1 / 0, lambda t: t).__enter__()
         assert probe.close() == left_on
@@ -174,6 +211,15 @@ def test_probe_takes_off_what_was_left_on(left_on):
         assert len(packed) == 1
     torch.ones(1, requires_grad=True).exp()
     assert len(packed) == 1
+
+
+@pytest.mark.parametrize("left_on", [0, 1, 3])
+def test_probe_where_no_hooks_are(left_on):
+    probe = Probe()
+    for _ in range(left_on):
+        torch.autograd.graph.saved_tensors_hooks(lambda t: 1 / 0, lambda t: t).__enter__()
+    assert probe.close() == left_on
+    torch.ones(1, requires_grad=True).exp()
 
 
 def test_hooks_left_on_are_off_after_an_error_too():

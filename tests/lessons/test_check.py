@@ -24,7 +24,21 @@ from helpers.lessons.check import (
 )
 
 from . import own
-from .wrong_answers_01 import ANSWER, BACKWARD, COUNT, RIGHT_DIV, count, div, operation, sigmoid, step
+from .wrong_answers_01 import (
+    ANSWER,
+    BACKWARD,
+    COUNT,
+    ORDER,
+    RIGHT_DIV,
+    SUM,
+    autograd,
+    count,
+    div,
+    operation,
+    sigmoid,
+    step,
+    walk,
+)
 
 # `helpers.lessons.check` is the function
 check_module = importlib.import_module("helpers.lessons.check")
@@ -38,7 +52,7 @@ def own_answers(monkeypatch, tmp_path):
 
 
 def judged(exercise, source):
-    namespace = own.namespace()
+    namespace = autograd()
     own.cell(source, namespace)
     return judge(exercise, namespace.get("answer", namespace.get(ANSWER[exercise])))
 
@@ -61,6 +75,20 @@ def test_shows_once_as_text_html_and_data(shown):
     assert wrong["text/plain"].splitlines()[0] == "bug_data · not yet"
     assert "<code" in wrong["text/html"] and "`" not in wrong["text/html"] and " id=" not in wrong["text/html"]
     json.dumps([waits, wrong])
+
+
+def test_gives_back_the_outcome_instead_of_showing_it(shown):
+    outcome = check("kept_bytes", 3, show=False)
+    assert (outcome.status, outcome.mistake) == (WRONG, "not_a_function")
+    assert outcome.message.startswith("`check` wants the function itself") and "<" not in outcome.message
+    assert check("kept_bytes", show=False).status == NOT_ATTEMPTED
+    assert shown == [] and answers.get("exercises", "kept_bytes") is None
+    with pytest.raises(AttributeError):
+        outcome.status = RIGHT
+    with pytest.raises(LessonError):
+        check("kept_byte", 3, show=False)
+    with pytest.raises(TypeError):
+        check("kept_bytes", 3, False)
 
 
 def test_html_says_what_the_text_says(monkeypatch):
@@ -88,7 +116,7 @@ def test_unknown_exercise(name):
 
 
 def test_keeps_the_best_and_counts_attempts(capsys):
-    namespace = own.namespace()
+    namespace = autograd()
     own.cell(step("shown = h.detach().clamp(max=2.0)"), namespace)
     kept = []
     for answer in (None, lambda x: 1 / 0, 3, namespace["step"], None, 3):
@@ -114,6 +142,12 @@ def test_a_spoilt_record_is_begun_anew(kept, capsys):
 # ----------------------------------------------------------------------------------------------------------- raised
 
 
+TOTAL_IN_PACK = count(
+    ("saved = []", "total = 0"),
+    ("saved.append(tensor)", "total += tensor.nbytes"),
+)
+
+
 @pytest.mark.parametrize(
     ("exercise", "source", "said"),
     [
@@ -135,7 +169,19 @@ def test_a_spoilt_record_is_begun_anew(kept, capsys):
         ("own_sigmoid", operation("sigmoid", "a", "a.data.sigmoid()", "Node(0, (out,), a)"), "One Value stands where"),
         ("own_sigmoid", operation("sigmoid", "a", "a.data()", "Node(0)"), "Brackets stand after"),
         ("kept_bytes", count(("= function(*inputs)", "= function(inputs)")), "A tuple stands where"),
-        ("own_autograd", BACKWARD.replace("reverse=True", "reverse=False"), "In which order"),
+        ("kept_bytes", "def kept_bytes(f, *i):\n    return {}[i[0]]", "In which order"),
+        ("kept_bytes", TOTAL_IN_PACK, "Inside `pack`, `total` is a new local name"),
+        ("kept_bytes", "def kept_bytes(f, *i):\n    total += f(*i).nbytes", "`total` is a local name of `kept_bytes`"),
+        ("own_autograd", walk("waiting = [self.node], [self.node]", "waiting = [self], [self]"), "`self.node` on"),
+        (
+            "own_autograd",
+            walk("grads[edge] = ", "edge.grad = edge.grad + part\n            grads[edge] = "),
+            "of yours",
+        ),
+        ("own_autograd", walk(ORDER, "sorted(found, reverse=True)"), "`key=lambda node: node.number`"),
+        ("own_autograd", walk("zip(node.edges, parts)", "zip(node.edges, parts[1:])"), "In which order"),
+        ("own_autograd", walk(SUM, "grads.get(edge, 0) + parts"), "`zip(node.edges, parts)`"),
+        ("own_autograd", walk(SUM, "grads.get(edge, ()) + part"), "`zip(node.edges, parts)`"),
     ],
 )
 def test_error_is_told_with_where_to_look(exercise, source, said, monkeypatch):
@@ -238,7 +284,7 @@ MODES = {
 
 @pytest.mark.parametrize("mode", MODES)
 def test_right_in_any_mode(mode):
-    namespace = own.namespace()
+    namespace = autograd()
     own.cell(COUNT + step("shown = h.detach().clamp(max=2.0)"), namespace)
     with MODES[mode]():
         statuses = [judge(exercise, namespace[ANSWER[exercise]]).status for exercise in ("kept_bytes", "bug_data")]
@@ -247,7 +293,7 @@ def test_right_in_any_mode(mode):
 
 
 def test_class_is_left_as_it_was():
-    namespace = own.namespace()
+    namespace = autograd()
     own.cell(sigmoid("lambda g, out: (g * out * (1 - out),)") + div(RIGHT_DIV), namespace)
     Value, Node = namespace["Value"], namespace["Node"]
     before = dict(vars(Value)), dict(vars(Node))
@@ -257,7 +303,7 @@ def test_class_is_left_as_it_was():
 
 
 def test_the_learner_s_prints_are_let_through_but_not_by_hundreds(capsys):
-    namespace = own.namespace()
+    namespace = autograd()
     own.cell(BACKWARD.replace("    found,", "    print('walk')\n    found,"), namespace)
     assert judge("own_autograd", namespace["Value"]).status == RIGHT
     lines = capsys.readouterr().out.splitlines()

@@ -11,14 +11,24 @@ from helpers.lessons.check import judge
 from helpers.lessons.own_autograd import ALL, BASE, LIMIT, Program, compare, describe, differs
 
 from . import own
-from .wrong_answers_01 import ORDER, RIGHT_DIV, div, operation, sigmoid, walk
+from .wrong_answers_01 import (
+    ORDER,
+    RIGHT_DIV,
+    SORTED_BY_RECURSION,
+    STUB_BACKWARD,
+    autograd,
+    div,
+    operation,
+    sigmoid,
+    walk,
+)
 
 MORE = sigmoid("lambda g, out: (g * out * (1 - out),)") + div(RIGHT_DIV)
 MINUS = operation("__sub__", "a, b", "a.data - b.data", "Node(lambda g: (g, -g), (), (a, b))")
 
 
 def built(source=""):
-    namespace = own.namespace()
+    namespace = autograd()
     own.cell(source, namespace)
     return namespace["Value"]
 
@@ -36,7 +46,7 @@ def test_the_chapter_s_autograd_is_pytorch_s():
     found = compare(built())
     assert found.graphs == found.shared == 200
     assert set(found.counts) == set(BASE) and min(found.counts.values()) >= 200
-    assert found.operations > 3000 and found.leaves >= 400
+    assert found.operations > 3000 and found.leaves >= 400 and found.deep
 
 
 def test_the_same_graphs_everywhere():
@@ -168,6 +178,28 @@ def test_shortest_graph_is_named():
     late = [n for n, program in enumerate(drawn, 1) if len(program.steps) + len(used(program)) > 14]
     assert failed == len(late) and number in late
     assert len(drawn[number - 1].steps) == min(len(drawn[n - 1].steps) for n in late)
+
+
+def test_a_walk_that_calls_itself_is_right_and_told_where_it_ends():
+    assert not compare(built(SORTED_BY_RECURSION)).deep
+    assert "RecursionError" in judge("own_autograd", built(SORTED_BY_RECURSION)).message
+    assert "RecursionError" not in judge("own_autograd", built()).message
+
+
+def test_an_entry_is_told_in_numbers():
+    node = "Node(lambda g, out: (g * out * out + g,), (out,), (a,))"
+    message = judge("own_autograd", built(operation("tanh", "a", "a.data.tanh()", node))).message
+    # 1 - tanh²(0.5) = 0.7864
+    assert "is wrong in 9 of 9 entries: where `a` = 0.5 and `g` = 1, it should be 0.7864 and is 1.214." in message
+    node = "Node(lambda g, x, y: (g @ y.T + y, x.T @ g), (a.data, b.data), (a, b))"
+    message = judge("own_autograd", built(operation("__matmul__", "a, b", "a.data @ b.data", node))).message
+    assert "is wrong in 9 of 9 entries: the first should be -4.375 and is -5.375." in message
+
+
+def test_operators_are_named_while_backward_is_still_blank():
+    factor = "lambda g, out: (2 * g * out,)"
+    source = STUB_BACKWARD + operation("exp", "a", "a.data.exp()", f"Node({factor}, (out,), (a,))")
+    assert "`a.exp()` for `a` is exactly 2 times" in judge("own_autograd", built(source)).message
 
 
 def test_differs():

@@ -3,6 +3,8 @@
 A source defines what the exercise asks for (see ANSWER), or `answer` where it hands over something else.
 """
 
+from . import own
+
 ANSWER = {
     "own_autograd": "Value",
     "own_sigmoid": "Value",
@@ -99,6 +101,69 @@ def walk(old, new):
     return BACKWARD.replace(old, new)
 
 
+STUB_BACKWARD = """
+def backward(self):
+    ...  # find all nodes; run them, the last made first; add up what arrives; let go
+
+Value.backward = backward
+"""
+
+
+def autograd():
+    """The chapter's own autograd, with a right backward: in the notebook that is an exercise."""
+    found = own.namespace()
+    own.cell(BACKWARD, found, "<backward>")
+    return found
+
+
+SEED = "grads = {self.node: torch.ones_like(self.data)}"
+CALL = "node.formula(grads.pop(node), *node.saved)"
+VISITED = (
+    "            if edge not in found:\n                found.append(edge)\n                waiting.append(edge)\n"
+)
+#: Down every path: right gradients where nothing is let go.
+PATHS = """
+def backward(self):
+    def go(node, g):
+        parts = node.formula(g, *node.saved)
+        RELEASE
+        for edge, part in zip(node.edges, parts):
+            go(edge, part)
+    go(self.node, torch.ones_like(self.data))
+
+Value.backward = backward
+"""
+#: Calls itself, and is right for all that: what uses a node comes after it in the list.
+SORTED_BY_RECURSION = BACKWARD.replace(
+    """    found, waiting = [self.node], [self.node]
+    while waiting:
+        for edge in waiting.pop().edges:
+            if edge not in found:
+                found.append(edge)
+                waiting.append(edge)
+""",
+    """    found = []
+    def visit(node):
+        if node not in found:
+            for edge in node.edges:
+                visit(edge)
+            found.append(node)
+    visit(self.node)
+""",
+).replace("sorted(found, key=lambda node: node.number, reverse=True)", "reversed(found)")
+GRADS_ON_NODES = (
+    BACKWARD.replace("grads = {self.node: torch.ones_like(self.data)}", "self.node.grad = torch.ones_like(self.data)")
+    .replace("grads.pop(node)", "node.grad")
+    .replace(
+        "grads[edge] = grads[edge] + part if edge in grads", "edge.grad = edge.grad + part if hasattr(edge, 'grad')"
+    )
+)
+#: Parts are added into the tensor that came first.
+ADDS_IN_PLACE = """            if edge in grads:
+                grads[edge] += part
+            else:
+                grads[edge] = part
+"""
 BREADTH_FIRST = walk("waiting.pop()", "waiting.pop(0)").replace(ORDER, "found")
 ADD_IN_PLACE = """
 def accumulate(self, g):
@@ -113,6 +178,13 @@ Value.accumulate = accumulate
 ZERO_AT_FIRST = """
 def start(self, data, node=None):
     self.data, self.grad = data, torch.zeros_like(data)
+    self.node = node or Node(self.accumulate)
+
+Value.__init__ = start
+"""
+LACKS_GRAD = """
+def start(self, data, node=None):
+    self.data = data
     self.node = node or Node(self.accumulate)
 
 Value.__init__ = start
@@ -158,10 +230,12 @@ def kept_bytes(function, *inputs):
         result = function(*inputs)
     sizes = {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in saved}
     for tensor in inputs:
-        sizes.pop(tensor.untyped_storage().data_ptr(), None)
+        if tensor.is_leaf and tensor.requires_grad:
+            sizes.pop(tensor.untyped_storage().data_ptr(), None)
     return sum(sizes.values())
 """
-GIVEN = "given = [x.untyped_storage().data_ptr() for x in inputs]\n    "
+LEAVES = "        if tensor.is_leaf and tensor.requires_grad:\n            sizes.pop"
+GIVEN = "given = [x.untyped_storage().data_ptr() for x in inputs if x.is_leaf and x.requires_grad]\n    "
 FRESH = "for t in saved if t.untyped_storage().data_ptr() not in given"
 
 
@@ -185,27 +259,98 @@ LEFT_ON = count(
 STEP = """
 def step(x, w):
     h = torch.exp(x @ w)
+    BEFORE
+    loss = h.mean()
     {}
-    return h.mean(), shown
+    return loss, shown
 """
 
 
-def step(*lines, end="h.mean(), shown"):
-    return STEP.replace("h.mean(), shown", end).replace("{}", "\n    ".join(lines))
+def step(*lines, before="", end="loss, shown"):
+    """before: a line between h and the loss."""
+    code = STEP.replace("loss, shown", end).replace("{}", "\n    ".join(lines))
+    return code.replace("    BEFORE\n", f"    {before}\n" if before else "")
 
 
 WRONG = [
     *unary("own_autograd", "tanh", "torch.tanh(a.data)", "1 - out * out"),
-    ("own_autograd", "incomplete", "del Value.backward"),
-    ("own_autograd", "chain", walk("torch.ones_like(self.data)", "2 * torch.ones_like(self.data)")),
-    ("own_autograd", "chain", "def backward(self):\n    pass\n\nValue.backward = backward"),
+    ("own_autograd", "incomplete", LACKS_GRAD),
+    ("own_autograd", "no_backward", "del Value.backward"),
+    ("own_autograd", "nothing_run", "def backward(self):\n    found = {self.node}\n\nValue.backward = backward"),
+    ("own_autograd", "nothing_run", walk("for node in sorted", "for node in []: #")),
+    ("own_autograd", "no_seed", walk(SEED, "grads = {}")),
+    ("own_autograd", "no_seed", walk(SEED, "grads = {}").replace("grads.pop(node)", "grads.get(node)")),
+    ("own_autograd", "no_seed", walk(SEED, "grads = {}").replace("grads.pop(node)", "grads.get(node, 0)")),
+    ("own_autograd", "no_seed", walk("torch.ones_like", "torch.zeros_like")),
+    ("own_autograd", "seed", walk(SEED, "grads = {self.node: 1.0}")),
+    ("own_autograd", "seed", walk(SEED, "grads = {self.node: self.data}")),
+    ("own_autograd", "seed", walk(SEED, "grads = {self.node: self}")),
+    ("own_autograd", "seed", walk(SEED, "grads = {self.node: torch.tensor(1.0)}")),
+    ("own_autograd", "seed", walk(SEED, "grads = {self.node: torch.tensor(1)}")),
+    ("own_autograd", "seed", walk(SEED, "grads = {self.node: torch.ones(1)}")),
+    ("own_autograd", "seed", walk(SEED, "grads = {self.node: torch.ones(1, dtype=torch.float64)}")),
+    ("own_autograd", "seed", walk(SEED, "grads = {self.node: torch.ones(2, 2)}")),
+    ("own_autograd", "seed", walk("torch.ones_like(self.data)", "2 * torch.ones_like(self.data)")),
+    ("own_autograd", "start_missing", walk("found, waiting = [self.node]", "found, waiting = []")),
+    ("own_autograd", "no_saved", walk(CALL, "node.formula(grads.pop(node))")),
+    ("own_autograd", "no_saved", walk(CALL, "node.formula(grads.pop(node), node.saved)")),
+    ("own_autograd", "no_saved", walk(CALL, "node.formula(*node.saved)")),
+    ("own_autograd", "let_go_too_early", walk(f"parts = {CALL}", f"{RELEASE}; parts = {CALL}")),
+    ("own_autograd", "let_go_too_early", walk(f"parts = {CALL}", f"node.saved = (); parts = {CALL}")),
+    ("own_autograd", "visited_twice", walk(VISITED, "            found.append(edge); waiting.append(edge)\n")),
+    (
+        "own_autograd",
+        "visited_twice",
+        walk(VISITED, "            found.append(edge); waiting.append(edge)\n").replace(
+            "grads.pop(node)", "grads[node]"
+        ),
+    ),
+    (
+        "own_autograd",
+        "visited_twice",
+        walk(VISITED, "            found.append(edge); waiting.append(edge)\n")
+        .replace("{self.node:", "{self.node.number:")
+        .replace("grads.pop(node)", "grads.pop(node.number)")
+        .replace("[edge]", "[edge.number]")
+        .replace("edge in grads", "edge.number in grads"),
+    ),
+    ("own_autograd", "visited_twice", PATHS.replace("RELEASE", "pass")),
+    ("own_autograd", "visited_twice", PATHS.replace("RELEASE", RELEASE)),
+    ("own_autograd", "visited_twice", PATHS.replace("RELEASE", "node.saved = ()")),
+    ("own_autograd", "visited_twice", PATHS.replace("RELEASE", "node.saved = None")),
+    (
+        "own_autograd",
+        "visited_twice",
+        PATHS.replace(
+            "        parts", "        if node.saved is None:\n            raise RuntimeError('gone')\n        parts"
+        ).replace("RELEASE", RELEASE),
+    ),
+    # a leaf is found as often as it is used
+    ("own_autograd", "visited_twice", walk("if edge not in found:", "if edge not in found or not edge.edges:")),
+    ("own_autograd", "adds_in_place", walk(f"            grads[edge] = {SUM}\n", ADDS_IN_PLACE)),
+    (
+        "own_autograd",
+        "returned",
+        walk("found.append(edge)", "found += [edge] * bool(edge.edges)").replace(
+            "\nValue.backward", "    return grads\n\nValue.backward"
+        ),
+    ),
+    ("own_autograd", "leaf_skipped", walk("found.append(edge)", "found += [edge] * bool(edge.edges)")),
+    ("own_autograd", "leaf_skipped", walk("        parts = ", "        if not node.edges: continue\n        parts = ")),
+    ("own_autograd", "chain", walk("if edge in grads else part", "if edge in grads else 2 * part")),
     ("own_autograd", "shared", walk(SUM, "part")),
+    ("own_autograd", "shared", walk(f"grads[edge] = {SUM}", "grads.setdefault(edge, part)")),
+    ("own_autograd", "order", walk("reverse=True", "reverse=False")),
     ("own_autograd", "order", walk(ORDER, "found")),
     ("own_autograd", "order", BREADTH_FIRST),
     ("own_autograd", "unused", ZERO_AT_FIRST),
     ("own_autograd", "overwritten", OVERWRITES),
     ("own_autograd", "passes", ADD_IN_PLACE),
-    ("own_autograd", "second_pass_raised", walk(RELEASE, "node.saved = None")),
+    ("own_autograd", "misrouted", walk("zip(node.edges, parts)", "zip(node.edges, parts[::-1])")),
+    ("own_autograd", "left_on_node", GRADS_ON_NODES),
+    ("own_autograd", "leaf_closed", walk(RELEASE, "node.saved = None")),
+    ("own_autograd", "leaf_closed", walk(RELEASE, "del node.saved")),
+    ("own_autograd", "second_pass_raised", walk(RELEASE, RELEASE + "; node.formula = None")),
     ("own_autograd", "never_released", walk(RELEASE, "pass")),
     ("own_autograd", "released_too_much", walk(RELEASE, "node.saved = None if node.edges else ()")),
     ("own_autograd", "random", walk(ORDER, ORDER + "[:14]")),
@@ -261,11 +406,18 @@ WRONG = [
         "kept_bytes",
         "view_of_input",
         count(
-            ("for t in saved}", "for t in saved if not any(t is x for x in inputs)}"),
-            ("    for tensor in inputs:\n        sizes.pop(tensor.untyped_storage().data_ptr(), None)\n", ""),
+            (
+                "for t in saved}",
+                "for t in saved if not any(t is x for x in inputs if x.is_leaf and x.requires_grad)}",
+            ),
+            (f"    for tensor in inputs:\n{LEAVES}(tensor.untyped_storage().data_ptr(), None)\n", ""),
         ),
     ),
     ("kept_bytes", "inputs_counted", count(("sizes.pop(tensor.untyped_storage().data_ptr(), None)", "pass"))),
+    ("kept_bytes", "inputs_dropped", count((LEAVES, "        sizes.pop"))),
+    ("kept_bytes", "inputs_dropped", count(("if tensor.is_leaf and tensor.requires_grad", "if tensor.requires_grad"))),
+    ("kept_bytes", "data_dropped", count((" and tensor.requires_grad", ""))),
+    ("kept_bytes", "sums_inputs", counted("return sum(x.nbytes for x in inputs)")),
     ("kept_bytes", "inputs_counted", counted("return sum(t.nbytes for t in saved)")),
     ("kept_bytes", "leaf_flag", count(("for t in saved}", "for t in saved if not t.is_leaf}"))),
     ("kept_bytes", "only_result", counted("return result.nbytes")),
@@ -282,17 +434,22 @@ WRONG = [
     ("bug_data", "not_two", step("shown = h.detach().clamp(max=2.0)", end="h.mean(), h, shown")),
     ("bug_data", "loss_no_scalar", step("shown = h.detach().clamp(max=2.0)", end="h, shown")),
     ("bug_data", "loss_no_scalar", step("shown = h.detach().clamp(max=2.0)", end="h.mean().item(), shown")),
-    ("bug_data", "loss_cut", step("h = h.detach()", "shown = h.clamp(max=2.0)")),
+    ("bug_data", "loss_cut", step("shown = h.clamp(max=2.0)", before="h = h.detach()")),
     ("bug_data", "loss_cut", "@torch.no_grad()" + step("shown = h.clamp(max=2.0)")),
     ("bug_data", "shown_no_tensor", step("shown = h.clamp(max=2.0).tolist()")),
     ("bug_data", "shown_no_tensor", step("shown = None")),
     ("bug_data", "shown_no_tensor", step("shown = h.detach().clamp(max=2.0)[0]")),
     ("bug_data", "data", step("shown = h.data", "shown.clamp_(max=2.0)")),
-    ("bug_data", "data", step("loss = h.mean()", "shown = h.data", "shown.clamp_(max=2.0)", end="loss, shown")),
+    (
+        "bug_data",
+        "data_loss",
+        step("shown = h.data", before="h.data.clamp_(max=2.0)"),
+    ),
+    ("bug_data", "data_loss", step("shown = h.data", "shown.clamp_(max=2.0)", end="h.mean(), shown")),
     ("bug_data", "version_error", step("shown = h.detach()", "shown.clamp_(max=2.0)")),
     ("bug_data", "version_error", step("with torch.no_grad():", "    shown = h.clamp_(max=2.0)")),
     ("bug_data", "backward_fails", step("shown = h.detach().clamp(max=2.0)", "h.mean().backward()")),
-    ("bug_data", "capped_in_graph", step("h = h.clamp(max=2.0)", "shown = h.detach()")),
+    ("bug_data", "capped_in_graph", step("shown = h.detach()", before="h = h.clamp(max=2.0)")),
     ("bug_data", "gradient", step("shown = h.detach().clamp(max=2.0)", end="h.sum(), shown")),
     ("bug_data", "loss", step("shown = h.detach().clamp(max=2.0)", end="h.mean() + 1, shown")),
     ("bug_data", "not_capped", step("shown = h.detach().clone()")),
