@@ -33,10 +33,10 @@ from .own_autograd import (
 def own_autograd(Value: Any) -> str:
     found = compare(Value)
     listed = ", ".join(f"{count:,} `{name}`" for name, count in found.counts.items())
-    every = "each of them" if found.shared == found.graphs else f"{found.shared:,} of them"
+    every = "in each" if found.shared == found.graphs else f"in {found.shared:,} of them"
     return (
-        f"{found.graphs:,} random graphs, {found.operations:,} operations, {every} with a node that is used more than "
-        f"once: every gradient is within 1e-12 of PyTorch's.\n"
+        f"{found.graphs:,} random graphs with {found.operations:,} operations in all; {every} a node is used more than "
+        f"once. Every gradient agrees with PyTorch's to 1e-12 of its largest entry (or of 1).\n"
         f"Operations: {listed}. Two backward passes add up, and a node that has run lets go of what it saved."
         + ("" if found.deep else SHALLOW)
     )

@@ -116,15 +116,15 @@ def kept_bytes(function, *inputs):
 """
 RIGHT_STEP = step("shown = h.detach().clamp(max=2.0)")
 SOLUTIONS = [
-    ("own_autograd", "", "every gradient is within 1e-12"),
+    ("own_autograd", "", "Every gradient agrees with PyTorch's to 1e-12"),
     ("own_autograd", sigmoid("lambda g, out: (g * out * (1 - out),)") + div(RIGHT_DIV), "`sigmoid`, "),
-    ("own_autograd", sigmoid("...") + div("...", "..."), "every gradient is within 1e-12"),
+    ("own_autograd", sigmoid("...") + div("...", "..."), "Every gradient agrees with PyTorch's to 1e-12"),
     ("own_autograd", SORTED_BY_RECURSION, "ends in a RecursionError"),
-    ("own_autograd", walk("\nValue.backward", "    return found\n\nValue.backward"), "every gradient is within"),
+    ("own_autograd", walk("\nValue.backward", "    return found\n\nValue.backward"), "Every gradient agrees"),
     (
         "own_autograd",
         walk("{self.node: torch.ones_like(self.data)}", "{self.node: torch.ones((), dtype=self.data.dtype)}"),
-        "every gradient",
+        "Every gradient",
     ),
     ("own_sigmoid", STUB_BACKWARD + sigmoid("lambda g, out: (g * out * (1 - out),)"), "PyTorch does the same"),
     ("own_div", "del Value.backward\n" + div(RIGHT_DIV), "You keep `a` and `b`"),

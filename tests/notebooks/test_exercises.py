@@ -108,7 +108,8 @@ RIGHT = """def kept_bytes(function, *inputs):
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
         result = function(*inputs)
     sizes = {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in saved}
-    return sum(size for at, size in sizes.items() if at not in [x.untyped_storage().data_ptr() for x in inputs])
+    alive = [x.untyped_storage().data_ptr() for x in inputs if x.is_leaf and x.requires_grad]
+    return sum(size for at, size in sizes.items() if at not in alive)
 """
 
 
