@@ -4,6 +4,7 @@ graph_figure     the graph of one backward, what it keeps as pink ellipses
 kept_figure      the ledger of what is kept, and why
 memory_figure    live bytes by category, event by event
 overview_figure  code, graph, ledger and memory together
+player_figure    the same, live: step by step
 picture          a graph that torchviz drew (anything in the DOT language)
 curves           a line chart
 layout_program   which layout program is used, in words
@@ -19,6 +20,7 @@ from .layout import layout_program
 from .memory import memory_figure
 from .overview import overview_figure
 from .palette import PALETTE
+from .player import player_figure
 
 __all__ = [
     "PALETTE",
@@ -30,4 +32,5 @@ __all__ = [
     "memory_figure",
     "overview_figure",
     "picture",
+    "player_figure",
 ]

@@ -29,6 +29,7 @@ class Figure:
     title: one line. text: the text twin (its `text/plain`). alt: the picture in a sentence or two.
     svg: the drawing, "" for a figure that is a table. body: HTML as it goes into a page, without the page.
     whole: makes the twin with nothing folded, when it is asked for; None if `text` folds nothing.
+    script: what makes the still live where scripts run, as one element that stands after it; "" for a still.
     """
 
     title: str
@@ -37,6 +38,7 @@ class Figure:
     svg: str
     body: str
     whole: Callable[[], str] | None = field(default=None, compare=False, kw_only=True)
+    script: str = field(default="", kw_only=True)
 
     def _repr_mimebundle_(self, include=None, exclude=None) -> dict[str, str]:
         return {"text/plain": self.text, "text/html": self.html}
@@ -44,7 +46,7 @@ class Figure:
     @property
     def html(self) -> str:
         """The HTML fragment that a notebook shows: images and tables with inline styles, opaque, no ids."""
-        return card(self.body)
+        return card(self.body, mark=' data-gi="still"' if self.script else "") + self.script
 
     def text_full(self) -> str:
         """The text twin with nothing folded; the same as `text` for a figure that folds nothing."""
@@ -97,13 +99,16 @@ def image(svg: str, alt: str) -> str:
     return f'<img src="data:image/svg+xml;base64,{data}" alt="{escape(alt)}" style="{style}">'
 
 
-def card(body: str) -> str:
-    """The ground that every figure stands on: opaque, so that it reads on a light and on a dark page."""
+def card(body: str, mark: str = "") -> str:
+    """The ground that every figure stands on: opaque, so that it reads on a light and on a dark page.
+
+    mark: an attribute by which a script finds it.
+    """
     style = (
         f"background-color:{GROUND};color:{INK};border:1px solid {FRAME};border-radius:6px;padding:8px;"
         f"display:inline-block;box-sizing:border-box;max-width:100%;overflow:auto;font-family:{SANS};font-size:13px;line-height:1.45;"
     )
-    return f'<div style="{style}">{body}</div>'
+    return f'<div{mark} style="{style}">{body}</div>'
 
 
 def paragraph(text: str, *, strong: bool = False, soft: bool = False) -> str:
@@ -118,12 +123,18 @@ def figure_of(title: str, text: str, alt: str, svg: str, kind: type[Figure] = Fi
     return kind(title=title, text=text, alt=alt, svg=svg, body=image(svg, alt), **more)
 
 
-def joined(title: str, lead: str, parts: Sequence[Figure], text: str, alt: str) -> Figure:
-    """Several figures as one: a heading in words, then each figure's body."""
-    gap = '<div style="padding:12px 0 0 0;">{}</div>'
-    body = lead + "".join(gap.format(part.body) for part in parts)
+def joined(
+    title: str, lead: str, parts: Sequence[Figure], text: str, alt: str, *, marks: Sequence[str] = (), **more
+) -> Figure:
+    """Several figures as one: a heading in words, then each figure's body. marks: names by which a script finds each;
+    more: fields of the figure."""
+    attributes = [f' data-part="{mark}"' for mark in marks] or [""] * len(parts)
+    body = lead + "".join(
+        f'<div{mark} style="padding:12px 0 0 0;">{part.body}</div>'
+        for mark, part in zip(attributes, parts, strict=True)
+    )
     svg = next((part.svg for part in parts if part.svg), "")
-    return Figure(title=title, text=text, alt=alt, svg=svg, body=body)
+    return Figure(title=title, text=text, alt=alt, svg=svg, body=body, **more)
 
 
 def page(figure: Figure) -> str:

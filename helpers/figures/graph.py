@@ -7,6 +7,8 @@ summary in which every operation has its count and its bytes. Nothing is left ou
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from helpers.data import Recording
 
 from . import layout, ledger, text
@@ -15,7 +17,7 @@ from .draw import Svg
 from .graph_svg import draw
 from .graph_text import twin_of
 from .order import Folding, fold
-from .scene import MOST_DRAWN, build
+from .scene import MOST_DRAWN, Scene, build
 from .summary import summary
 from .view import GraphFigure, View, all_rows, counts_of, title_of, view_of
 
@@ -36,19 +38,35 @@ def graph_figure(recording: Recording, graph: int = 0, moment: int | None = None
         raise IndexError(
             f"This recording has {text.plural(n, 'graph')}, numbered from 0 to {n - 1}; there is no {graph}."
         )
-    view = view_of(recording, recording.graphs[graph], moment)
+    return drawn(view_of(recording, recording.graphs[graph], moment), folded=folded).figure
+
+
+@dataclass(frozen=True, repr=False)
+class Drawn:
+    """A graph's figure, with what its drawing is made of; no scene where a summary stands for the drawing."""
+
+    view: View
+    figure: Figure
+    folding: Folding | None = None
+    scene: Scene | None = None
+    plan: layout.Layout | None = None
+
+
+def drawn(view: View, *, folded: bool = True) -> Drawn:
+    """The drawing of a graph, and its text twin. folded=False draws every node, if at all."""
+    recording = view.recording
     operations = sum(not recording.nodes[n].leaf for n in view.ordered)
     folding = fold(recording, view.ordered, wanted=folded and operations > FOLD_FROM)
     if folded and len(folding.drawn) > 4 * MOST_DRAWN:
-        return summary(view)
+        return Drawn(view, summary(view))
     scene = build(view, folding)
     if folded and len(scene.items) > MOST_DRAWN:
-        return summary(view)
+        return Drawn(view, summary(view))
     plan = layout.arrange(
         [item.box for item in scene.items], scene.arrows, scene.frames, gaps=scene.style.gaps, above=scene.above
     )
     if plan is None:
-        return summary(view)
+        return Drawn(view, summary(view))
     svg = draw(view, scene, plan)
     twin = twin_of(view, folding)
     title = title_of(view)
@@ -57,7 +75,7 @@ def graph_figure(recording: Recording, graph: int = 0, moment: int | None = None
     def whole() -> str:
         return twin_of(view, fold(recording, view.ordered, wanted=False), sizes=True)
 
-    return figure_of(
+    figure = figure_of(
         title,
         twin,
         alt,
@@ -67,6 +85,7 @@ def graph_figure(recording: Recording, graph: int = 0, moment: int | None = None
         folded=bool(folding.blocks),
         whole=whole,
     )
+    return Drawn(view, figure, folding, scene, plan)
 
 
 def nothing(recording: Recording) -> Figure:

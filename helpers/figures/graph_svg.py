@@ -80,6 +80,7 @@ def said_once(view: View, scene: Scene) -> str:
 def draw_head(svg: Svg, view: View, width: float, more: str = "") -> float:
     """Title, counts, and a badge for each thing to know of this pass; returns where the picture may begin."""
     y = 28.0
+    svg.open("head")
     for i, sentence in enumerate([title_of(view), f"{counts_of(view)} · {ledger.heading(all_rows(view))}", more]):
         size, bold = (14.0, True) if i == 0 else (12.0, False)
         lines = text.wrapped(sentence, width - 2 * MARGIN, lambda t, s=size: width_of(t, s, mono=False))
@@ -92,6 +93,7 @@ def draw_head(svg: Svg, view: View, width: float, more: str = "") -> float:
         svg.rect(MARGIN, y - 10, wide, 20, fill=paint.fill, line=paint.line, radius=10, css="badge")
         svg.text(MARGIN + 10, y + 4, flag, size=11.5, mono=False, fill=paint.text)
         y += 27
+    svg.close()
     return y
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from helpers.data import CATEGORIES, Recording, Timeline
 
@@ -56,6 +57,30 @@ def tick_words(mark: int, top: int) -> str:
     return f"{mark / size:g} {unit}"
 
 
+@dataclass(frozen=True, slots=True)
+class Geometry:
+    """Where the plot's columns stand in the drawing, in its units: what a cursor over it needs."""
+
+    left: float
+    step: float  # width of a column
+    top: float
+    height: float
+    columns: tuple[int, ...]  # of each row of the timeline
+    scale: float  # units for a byte
+
+
+def geometry(line: Timeline, top: int) -> Geometry:
+    """top: the highest value drawn, in bytes."""
+    rows, column = columns_of(line)
+    step = (WIDTH - RIGHT - LEFT) / len(rows)
+    return Geometry(LEFT, step, TOP, HEIGHT, tuple(column), HEIGHT / (ticks(top)[-1] or 1))
+
+
+def highest(line: Timeline, inside: Inside | None) -> int:
+    peak = max(line.totals)
+    return max(peak, inside.total) if inside else peak
+
+
 def inside_columns(
     recording: Recording, line: Timeline, rows: Sequence[tuple[int, ...]], column: Sequence[int]
 ) -> list:
@@ -74,7 +99,8 @@ def draw(
     svg = Svg()
     totals = line.totals
     peak = max(totals)
-    top = max(peak, inside.total) if inside else peak
+    top = highest(line, inside)
+    where = geometry(line, top)
     heading = f"Live memory, event by event: peak {text.both(peak)}"
     reached = f"Highest as {what_ran(recording, line.peak)}"
     if inside:
@@ -84,11 +110,10 @@ def draw(
     svg.text(18, 28, heading, size=14, bold=True, mono=False)
     svg.text(18, 47, text.short(reached, 124), size=12, mono=False, fill=SOFT)
     marks = ticks(top)
-    scale = HEIGHT / (marks[-1] or 1)
+    scale, step = where.scale, where.step
     base = TOP + HEIGHT
     right = WIDTH - RIGHT
     rows, column = columns_of(line)
-    step = (right - LEFT) / len(rows)
 
     def at(event_row: int) -> float:
         return LEFT + column[event_row] * step

@@ -33,30 +33,50 @@ class CodeLine:
     rounds: tuple[tuple[int, int, int], ...] = ()  # the same three for each round of a loop that the line ran in
 
 
+@dataclass(frozen=True, repr=False)
+class Parts:
+    """What an overview is made of. marks: which figure is which; lead: HTML that stands above them."""
+
+    figures: tuple[Figure, ...]
+    marks: tuple[str, ...]  # "code", "graph", "kept", "memory"
+    failed: str
+    more: str  # how to see the other graphs
+    lead: str
+
+    @property
+    def alt(self) -> str:
+        return " ".join(part.alt for part in self.figures)
+
+
 def overview_figure(recording: Recording) -> Figure:
     """Code, graph, ledger and memory of a recording as one figure."""
-    lines = code_lines(recording)
-    memory = memory_figure(recording)
-    failed = error_words(recording)
-    shown = (failed_at(recording)[0] or 0) if failed else 0
-    kept = kept_figure(recording, recording.graphs[shown].event if recording.graphs else None)
-    graph = graph_figure(recording, shown)
-    parts = [part for part in (code_figure(lines), graph, kept, memory) if part is not None]
-    twin = [part.text for part in parts]
-    if len(recording.graphs) > 1:
-        more = others_words(len(recording.graphs), shown)
-        twin.insert(len(twin) - 2, more)
-    lead = ""
-    if failed:
-        lead = f'<p style="margin:0 0 8px 0;color:{ALERT};font-weight:bold;">{escape(failed)}</p>'
-        twin.insert(0, failed)
+    parts = parts_of(recording, graph_figure(recording, graph_shown(recording)))
+    twin = [part.text for part in parts.figures]
+    if parts.more:
+        twin.insert(len(twin) - 2, parts.more)
+    if parts.failed:
+        twin.insert(0, parts.failed)
     title = f"Recording of {text.plural(len(recording.events), 'event')}"
-    if len(recording.graphs) > 1:
-        lead += paragraph(more, soft=True)
-    if lead:
-        lead = f'<div style="{INSET}">{lead}</div>'
-    alt = " ".join(part.alt for part in parts)
-    return joined(title, lead, parts, "\n\n".join(twin), alt)
+    return joined(title, parts.lead, parts.figures, "\n\n".join(twin), parts.alt)
+
+
+def graph_shown(recording: Recording) -> int:
+    """The graph that a still shows: the one in which an error arose, else the first."""
+    return (failed_at(recording)[0] or 0) if error_words(recording) else 0
+
+
+def parts_of(recording: Recording, graph: Figure) -> Parts:
+    """graph: the figure of `graph_shown`."""
+    failed, shown = error_words(recording), graph_shown(recording)
+    kept = kept_figure(recording, recording.graphs[shown].event if recording.graphs else None)
+    found = {"code": code_figure(code_lines(recording)), "graph": graph, "kept": kept}
+    found["memory"] = memory_figure(recording)
+    found = {mark: part for mark, part in found.items() if part is not None}
+    more = others_words(len(recording.graphs), shown) if len(recording.graphs) > 1 else ""
+    lead = f'<p style="margin:0 0 8px 0;color:{ALERT};font-weight:bold;">{escape(failed)}</p>' if failed else ""
+    lead += paragraph(more, soft=True) if more else ""
+    lead = f'<div style="{INSET}">{lead}</div>' if lead else ""
+    return Parts(tuple(found.values()), tuple(found), failed, more, lead)
 
 
 def others_words(count: int, shown: int) -> str:

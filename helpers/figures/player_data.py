@@ -1,0 +1,250 @@
+"""What the player's script is given: a recording as plain lists, position by position.
+
+Position p is the state after event p, as twins number events (from 1); 0 is before the first. Lists indexed by position
+have one entry more than there are events. Where an item of the drawing stands for several repetitions of a block, its
+ids stand one repetition after the other: with c repetitions (`blocks[item_blocks[i]].count`, 1 outside blocks) and k ids
+in all, repetition r has ids[r * k / c : (r + 1) * k / c]; -1 stands where a repetition has none.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+
+from helpers.data import CATEGORIES, MemoryEvent, Recording, Timeline, phases, timeline
+from helpers.data.model import BUFFERS, PARAMETERS
+
+from . import text
+from .graph import Drawn
+from .memory_parts import category_words, inside_kernels, rounds_of
+from .memory_svg import geometry, highest
+from .overview import MOST_LINES, CodeLine, code_lines, error_words, failed_at, line_of
+from .palette import CATEGORY, HATCH
+from .player_graphs import graphs_of
+from .player_words import Teller
+
+VERSION = 1
+
+
+def data_of(recording: Recording, title: str, still: Drawn | None) -> dict:
+    """The data of a player, ready for JSON. still: the graph that the still shows; None where there is none."""
+    line = timeline(recording)
+    n = len(recording.events)
+    code = Code(recording)
+    graphs, drawings = graphs_of(recording, still)
+    counts, nbytes = kept_by_position(recording)
+    words: dict[str, int] = {}
+    told = Teller(recording, line)
+    captions = [[words.setdefault(part, len(words)) for part in told.caption(p)] for p in range(n + 1)]
+    start, delta = changes(line)
+    lines = [code.line_at(e) for e in recording.events]
+    error = None
+    if recording.events and recording.events[-1].kind == "error":
+        node = failed_at(recording)[1]
+        error = {"p": n, "node": None if node is None else node.id, "words": error_words(recording)}
+    shown = {m for g in recording.graphs for m in (*g.nodes, *g.pruned)}
+    names = category_words(recording)
+    return {
+        "v": VERSION,
+        "n": n,
+        "title": title,
+        "categories": [
+            [c, names[c], CATEGORY[c].fill, CATEGORY[c].line, CATEGORY[c].text, HATCH[c]] for c in CATEGORIES
+        ],
+        "start": start,
+        "delta": delta,
+        "phases": [[name, first + 1, last + 1] for name, first, last in phases(recording)],
+        "rounds": rounds(recording),
+        "lines": code.rows,
+        "hot": [-1, *(hot for hot, _ in lines)],
+        "call": [-1, *(call for _, call in lines)],
+        "words": list(words),
+        "caption": captions,
+        "kept_count": counts,
+        "kept_bytes": nbytes,
+        "node": [-1, *(-1 if e.node is None else e.node for e in recording.events)],
+        "what": ["", *(e.kind for e in recording.events)],
+        "nodes": nodes_of(recording, shown, code, told, error),
+        "saved": saved_of(recording, shown, told),
+        "leaves": leaves_of(recording),
+        "graphs": graphs,
+        "drawings": drawings,
+        "memory": memory_of(recording, line),
+        "jumps": jumps(recording, line),
+        "peak": line.peak + 1,
+        "error": error,
+    }
+
+
+class Code:
+    """The lines of the recorded block, a long block folded, and which of them an event belongs to."""
+
+    def __init__(self, recording: Recording) -> None:
+        self.recording = recording
+        found = code_lines(recording)
+        self.rows: list[list] = [[x.number, x.code] for x in found]
+        self.index = {x.number: i for i, x in enumerate(found)}
+        hidden = len(found) - 2 * MOST_LINES
+        if hidden > 0:
+            tail = MOST_LINES + hidden
+            self.rows[MOST_LINES:tail] = [["…", text.plural(hidden, "more line")]]
+            self.index = {x.number: folded_index(i, hidden) for i, x in enumerate(found)}
+
+    def row(self, place: int | None) -> int:
+        """Index of the row that a place is on, -1 where it is none of the block's."""
+        found = self.recording.place_of(place)
+        frame = found.outer if found else None
+        return self.index.get(frame.line, -1) if frame and frame.source == self.recording.cell else -1
+
+    def line_at(self, event: MemoryEvent) -> tuple[int, int]:
+        """(the line that runs, in backward the one whose node runs; the line that called backward), -1 for none."""
+        if event.phase != "backward":
+            return self.row(event.place), -1
+        call = self.row(self.recording.graphs[event.graph].place if event.graph is not None else event.place)
+        mine = self.row(event.place)
+        node = None if event.node is None else self.recording.nodes[event.node]
+        if node is not None:
+            return (-1 if node.leaf else self.row(node.place) if node.place is not None else mine), call
+        return (mine if mine != call else -1), call
+
+
+def folded_index(i: int, hidden: int) -> int:
+    return i if i < MOST_LINES else MOST_LINES if i < MOST_LINES + hidden else i - hidden + 1
+
+
+def changes(line: Timeline) -> tuple[list[int], list[list[int]]]:
+    """Bytes by category before the first event, and every change: [position, category, bytes]."""
+    out = [
+        [p, c, b - a]
+        for p, (before, after) in enumerate(zip(line.rows, line.rows[1:], strict=False), 1)
+        if before is not after
+        for c, (a, b) in enumerate(zip(before, after, strict=True))
+        if a != b
+    ]
+    return list(line.rows[0]), out
+
+
+def kept_by_position(recording: Recording) -> tuple[list[int], list[int]]:
+    """Tensors that count as kept, and their bytes, at each position: as `helpers.data.kept_bytes` has it."""
+    size = {s.id: s.nbytes for s in recording.storages}
+    category = {s.id: s.category for s in recording.storages}
+    live = {s.id for s in recording.storages if s.born < 0}
+    keepers: dict[int, int] = {}
+    counted: dict[int, int] = {}
+    at: dict[int, list[tuple[int, int]]] = {}  # event → (storage, one keeper more or less)
+    for saved in recording.saved:
+        if saved.kept is None or saved.state == "never saved" or saved.scalar:
+            continue
+        for s in saved.storages:
+            at.setdefault(saved.kept, []).append((s, 1))
+            if saved.released is not None:
+                at.setdefault(max(saved.released, saved.kept), []).append((s, -1))
+    total = 0
+    counts, nbytes = [], []
+    for i in range(-1, len(recording.events)):
+        touched = {s for s, _ in at.get(i, ())}
+        for s, more in at.get(i, ()):
+            keepers[s] = keepers.get(s, 0) + more
+        if i >= 0:
+            event = recording.events[i]
+            live.update(event.allocated)
+            size.update(event.resized)
+            category.update(event.moved)
+            live.difference_update(event.freed)
+            touched.update(event.allocated, event.freed, dict(event.resized), dict(event.moved))
+        for s in touched:
+            counts_now = keepers.get(s, 0) > 0 and s in live and category[s] not in (PARAMETERS, BUFFERS)
+            total -= counted.pop(s, 0)
+            if counts_now:
+                counted[s] = size[s]
+                total += size[s]
+        counts.append(len(counted))
+        nbytes.append(total)
+    return counts, nbytes
+
+
+def rounds(recording: Recording) -> list[list[int]]:
+    found = rounds_of(recording)
+    if found is None:
+        return []
+    starts = [start + 1 for start in found.starts]
+    return [[a, b - 1] for a, b in zip(starts, [*starts[1:], len(recording.events) + 1], strict=True)]
+
+
+def nodes_of(recording: Recording, shown: set[int], code: Code, told: Teller, error: dict | None) -> dict[int, dict]:
+    ran: dict[int, list[int]] = {}
+    for event in recording.events:
+        if event.kind in ("run", "accumulate") and event.node is not None:
+            ran.setdefault(event.node, []).append(event.index + 1)
+    out = {}
+    for n in sorted(shown):
+        node = recording.nodes[n]
+        made = node.event + 1 if node.event is not None else 0
+        if node.leaf and node.leaf.storages:
+            made = max(recording.storages[s].born for s in node.leaf.storages) + 1
+        out[n] = {
+            "made": max(made, 0),
+            "ran": ran.get(n, []),
+            "line": code.row(node.place),
+            "name": node.name,
+            "more": told.node_words(node),
+        }
+        if error is not None and error["node"] == n:
+            out[n]["failed"] = error["p"]
+    return out
+
+
+def saved_of(recording: Recording, shown: set[int], told: Teller) -> dict[int, dict]:
+    out = {}
+    for saved in recording.saved:
+        if saved.node not in shown or saved.kept is None or saved.state == "never saved" or saved.scalar:
+            continue
+        out[saved.id] = {
+            "kept": saved.kept + 1,
+            "gone": None if saved.released is None else saved.released + 1,
+            "changed": None if saved.changed is None else saved.changed + 1,
+            "packed": bool(saved.packed),
+            "bytes": saved.nbytes,
+            "words": told.saved_words(saved),
+        }
+    return out
+
+
+def leaves_of(recording: Recording) -> dict[int, list[list]]:
+    """Leaves whose gradient arrived: [position, bytes of .grad, whether it was the first], for each arrival."""
+    out: dict[int, list[list]] = {}
+    for event in recording.events:
+        if event.accumulated is not None:
+            nbytes = sum(recording.storages[s].nbytes for s in event.accumulated.storages)
+            how = "first" if event.accumulated.first else "added"
+            out.setdefault(event.accumulated.node, []).append([event.index + 1, nbytes, how])
+    return out
+
+
+def memory_of(recording: Recording, line: Timeline) -> dict:
+    """Where the memory picture's columns are, for a cursor over it."""
+    where = geometry(line, highest(line, inside_kernels(recording, line)))
+    plain = where.columns == tuple(range(len(where.columns)))
+    return {
+        "left": where.left,
+        "step": round(where.step, 4),
+        "top": where.top,
+        "height": where.height,
+        "columns": None if plain else list(where.columns),
+        "scale": where.scale,
+    }
+
+
+def jumps(recording: Recording, line: Timeline) -> list[list]:
+    """Moments to jump to, in the order of their buttons; those that there are."""
+    n = len(recording.events)
+    out: list[list] = [["start", 0]]
+    for phase in ("forward", "backward"):
+        first = next((e.index + 1 for e in recording.events if e.phase == phase), None)
+        if first is not None:
+            out.append([phase, first])
+    out.append(["peak", line.peak + 1])
+    if recording.events and recording.events[-1].kind == "error":
+        out.append(["error", n])
+    out.append(["end", n])
+    return out
