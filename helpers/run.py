@@ -105,22 +105,24 @@ class Run:
             raise RecordError(recording.notes[-1])
         return recording
 
-    def _overview(self) -> Figure:
-        from .figures import overview_figure
+    @property
+    def player(self) -> Figure:
+        """Everything together, step by step: what a notebook shows of a run. Live where scripts run, else a still."""
+        from .figures import player_figure
 
-        return overview_figure(self._something())
+        return player_figure(self._something())
 
     # ---------------------------------------------------------------- showing and saving
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
         try:
-            return self._overview()._repr_mimebundle_(include, exclude)
+            return self.player._repr_mimebundle_(include, exclude)
         except RecordError as error:
             return {"text/plain": str(error)}
 
     def __str__(self) -> str:
         try:
-            return str(self._overview())
+            return str(self.player)
         except RecordError as error:
             return str(error)
 
@@ -143,7 +145,7 @@ class Run:
         if end == ".json":
             path.write_text(dumps(self.recording), encoding="utf-8")
         elif end == ".html":
-            self._overview().save(path)
+            self.player.save(path)
         else:
             (self.graph if self._something().graphs else self.memory).save(path)
         return path

@@ -78,10 +78,21 @@ def rounds_sentence(recording: Recording) -> str:
     return f"Rounds: {len(found.starts):,}, each beginning on {found.line}: at events {', '.join(events)}{more}"
 
 
+def in_short(recording: Recording, line: Timeline) -> str:
+    """The twin without its events: peak and phases."""
+    return twin_of(recording, line, phase_rows(recording, line), biggest(recording, line.peak), events=False)
+
+
 def twin_of(
-    recording: Recording, line: Timeline, runs: Sequence[Phase], parts: Sequence[Part], *, every: bool = False
+    recording: Recording,
+    line: Timeline,
+    runs: Sequence[Phase],
+    parts: Sequence[Part],
+    *,
+    every: bool = False,
+    events: bool = True,
 ) -> str:
-    """The twin. every: whether to list all phases and events, however many they are."""
+    """The twin. every: whether to list all phases and events, however many they are. events=False leaves them out."""
     totals = line.totals
     most = len(runs) if every else MOST_PHASES
     words = category_words(recording)
@@ -116,6 +127,8 @@ def twin_of(
             top = max(p.peak for p in left)
             rows.insert(most // 2, f"  … {len(left):,} more phases, peak {text.exact(top)}; {FULL} lists each")
         lines += rows
+    if not events:
+        return "\n".join(lines)
     if every or 0 < len(recording.events) <= MOST_EVENTS:
         lines += ["Events:", *text.aligned(event_rows(recording, line, words))] if recording.events else []
     elif recording.events:

@@ -2,14 +2,11 @@
 
 Position p is the state after event p, as twins number events (from 1); 0 is before the first. Lists indexed by position
 have one entry more than there are events. Where an item of the drawing stands for several repetitions of a block, its
-ids stand one repetition after the other: with c repetitions (`blocks[item_blocks[i]].count`, 1 outside blocks) and k ids
-in all, repetition r has ids[r * k / c : (r + 1) * k / c]; -1 stands where a repetition has none.
+ids stand one repetition after the other: of c repetitions (`blocks[item_blocks[i]].count`, 1 outside blocks) with k
+ids in all, repetition r has ids[r * k / c : (r + 1) * k / c]; -1 stands where a repetition has none.
 """
 
 from __future__ import annotations
-
-from bisect import bisect_right
-from collections.abc import Sequence
 
 from helpers.data import CATEGORIES, MemoryEvent, Recording, Timeline, phases, timeline
 from helpers.data.model import BUFFERS, PARAMETERS
@@ -18,7 +15,7 @@ from . import text
 from .graph import Drawn
 from .memory_parts import category_words, inside_kernels, rounds_of
 from .memory_svg import geometry, highest
-from .overview import MOST_LINES, CodeLine, code_lines, error_words, failed_at, line_of
+from .overview import MOST_LINES, code_lines, error_words, failed_at
 from .palette import CATEGORY, HATCH
 from .player_graphs import graphs_of
 from .player_words import Teller
@@ -35,7 +32,7 @@ def data_of(recording: Recording, title: str, still: Drawn | None) -> dict:
     counts, nbytes = kept_by_position(recording)
     words: dict[str, int] = {}
     told = Teller(recording, line)
-    captions = [[words.setdefault(part, len(words)) for part in told.caption(p)] for p in range(n + 1)]
+    captions = [[words.setdefault(part, len(words)) for part in parts] for parts in told.captions()]
     start, delta = changes(line)
     lines = [code.line_at(e) for e in recording.events]
     error = None

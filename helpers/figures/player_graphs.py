@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-from helpers.data import Graph, Recording
+from helpers.data import Recording
 
-from . import text
 from .graph import Drawn, drawn
 from .graph_text import twin_of
 from .order import Folding, fold

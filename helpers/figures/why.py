@@ -276,7 +276,7 @@ VIEWS = frozenset(
 )
 
 #: What a formula's own names for its tensors mean, where no name of the learner's is known.
-_ROLES = MappingProxyType(
+ROLES = MappingProxyType(
     {
         "self": "its first input",
         "other": "its second input",
@@ -318,7 +318,7 @@ def reason(
     if "{" not in found:
         return found
     role = found[found.index("{") + 1 : found.index("}")]
-    name = name_of.get(role) or _ROLES.get(role, f"its input {role}")
+    name = name_of.get(role) or ROLES.get(role, f"its input {role}")
     if role in idle and found == _FACTOR % role:
         return f"kept all the same, though {name} wants no gradient"
     return found.replace("{" + role + "}", name)
