@@ -128,7 +128,7 @@ def test_no_friction():
 
 
 def test_the_dead_unit():
-    said("and -0.75 at `w = 0.5`", "At `w = 2` all is well", "the answer is 0, and the loss is 1")
+    said("And -0.75 at `w = 0.5`", "At `w = 2` all is well", "the answer is 0, and the loss is 1")
     assert re.findall(r"w = +([-.\d]+):  loss ([.\d]+)", printed("def network(w)")) == [
         ("-2.0", "1.0000"),
         ("0.5", "0.5625"),
