@@ -77,6 +77,12 @@ def test_the_second_print_is_three_times_the_first():
     assert "Measured: 3×" in printed("first = w.grad.clone()")
 
 
+def test_the_second_gradient_is_added_to_the_first():
+    said("The first gradient *becomes* `w.grad`; the second is *added* to what is there")
+    arrivals = re.findall(r"A gradient arrives at w: (.*?) Still", printed("    (w @ x * 2).sum().backward()\n\nrun"))
+    assert len(arrivals) == 2 and "becomes w.grad" in arrivals[0] and "added" in arrivals[1]
+
+
 def test_quoted_errors_are_what_torch_raises():
     said("*Trying to backward through the graph a second time*", "*tensors after they have already been freed*")
     x = torch.ones(3, requires_grad=True)
@@ -199,7 +205,8 @@ def test_backward_gives_back_as_it_walks():
     )
     shown = printed("left = [len(run.kept_at(moment).rows)")
     assert "[3, 2, 1, 0]" in shown and "Peak: 81,928 B, at event 8" in shown
-    assert re.search(r"11 +backward .* total 81,928 B", shown) and re.search(r"14 +backward .* total 65,544 B", shown)
+    tops = [re.search(rf"^ +{p} .* Live: ([\d,]+) B\.$", shown, re.M)[1] for p in (8, 11, 14)]
+    assert tops == ["81,928", "81,928", "65,544"]
     x = torch.rand(64, 64, requires_grad=True)
     with record() as run:
         x.exp().exp().exp().sum().backward()

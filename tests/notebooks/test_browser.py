@@ -15,6 +15,7 @@ import nbformat
 import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
+from helpers.figures import player
 from tools import notebooks, stamp
 from tools.notebook_rules import SVG_ADDRESS
 
@@ -138,8 +139,62 @@ def answering(server, log):
     pytest.fail(f"JupyterLab did not start:\n{log.read_text()}")
 
 
+# What a player shows: its step, its caption, the numbers of the marked lines, how many boxes are marked.
+PLAYER = """host => {
+    const all = selector => [...host.shadowRoot.querySelectorAll(selector)];
+    return [
+        Number(all('input[type=range]')[0].value),
+        all('[role=status]')[0].textContent.replace(/\\s+/g, ' ').trim(),
+        all('.line.is-hot .number').map(e => e.textContent),
+        all('g.item.is-now').length,
+    ];
+}"""
+#: Players with more steps than this are walked through at their first and last ones.
+MOST_STEPS = 60
+
+
+def play(page):
+    """For each player on the page what it shows at each step, walked through by the arrow keys alone."""
+    told = []
+    for host in page.locator('[data-gi="player"]').all():
+        slider = host.locator("input[type=range]")
+        last = int(slider.get_attribute("max"))
+        slider.focus()
+        page.keyboard.press("Home")
+        shown = [host.evaluate(PLAYER)]
+        for _ in range(min(last, MOST_STEPS)):
+            page.keyboard.press("ArrowRight")
+            shown.append(host.evaluate(PLAYER))
+        page.keyboard.press("End")
+        told.append([*shown, host.evaluate(PLAYER)])
+    return told
+
+
+def players_of(committed):
+    """The data of each committed player, in order."""
+    html = [o.get("data", {}).get("text/html", "") for cell in committed.cells for o in cell.get("outputs", [])]
+    found = [text.rindex("})({") + len("})(") for text in html if 'data-gi="still"' in text]
+    texts = [text for text in html if 'data-gi="still"' in text]
+    return [json.JSONDecoder().raw_decode(text, at)[0] for text, at in zip(texts, found, strict=True)]
+
+
+def expected(data):
+    """What a player must show at each step of `play`, from its data."""
+    steps = player.steps_of(data)
+    numbers = [*range(min(data["n"], MOST_STEPS) + 1), data["n"]]
+    return [
+        (
+            p,
+            steps[p].replace("`", ""),
+            [str(data["lines"][data["hot"][p]][0])] if data["hot"][p] >= 0 else [],
+            any(data["node"][p] in nodes for nodes in data["graphs"][0]["items"]) if len(data["graphs"]) == 1 else None,
+        )
+        for p in numbers
+    ]
+
+
 def look(browser, lab, name):
-    """(Stills shown before anything ran, cells after the run, outputs without height, axe's findings)."""
+    """(Stills shown before anything ran, cells after the run, outputs without height, axe's findings, players)."""
     page = browser.new_page(viewport={"width": 1280, "height": 900})
     page.set_default_timeout(60_000)
     try:
@@ -154,6 +209,7 @@ def look(browser, lab, name):
         )
         page.wait_for_function(DRAWN)
         page.wait_for_timeout(500)
+        told = play(page)
         page.add_style_tag(content=UNCLIPPED)
         page.set_viewport_size({"width": 1280, "height": page.evaluate(HEIGHT) + 300})
         page.evaluate(TO_TOP)
@@ -162,7 +218,7 @@ def look(browser, lab, name):
         found = axe.Axe().run(page, context={"include": [[OUTPUTS]]}) if outputs else None
         violations = found.response["violations"] if found else []
         named = [(v["id"], node["html"][:200], node["failureSummary"][:200]) for v in violations for node in v["nodes"]]
-        return stills, page.evaluate(CELLS), page.evaluate(EMPTY), named
+        return stills, page.evaluate(CELLS), page.evaluate(EMPTY), named, told
     finally:
         page.close()
 
@@ -175,12 +231,17 @@ def test_notebook_in_jupyterlab(browser, lab, path):
         for cell in committed.cells
         for output in cell.get("outputs", [])
     )
-    stills, cells, empty, violations = look(browser, lab, path.name)
+    stills, cells, empty, violations, told = look(browser, lab, path.name)
     assert stills == pictures
     assert [cell["prompt"] for cell in cells] == [f"[{n}]:" for n in range(1, len(cells) + 1)]
     assert [cell for cell in cells if cell["errors"] and "raises-exception" not in cell["tags"]] == []
     assert empty == 0
     assert violations == []
+    assert len(told) == len(players_of(committed))
+    for shown, data in zip(told, players_of(committed), strict=True):
+        for (p, caption, lines, marked), (step, words, hot, now) in zip(shown, expected(data), strict=True):
+            assert (p, caption, lines) == (step, words, hot)
+            assert now is None or (marked > 0) == now, f"step {p}"
 
 
 def test_what_is_wrong_is_seen(browser, lab, course):
@@ -197,7 +258,8 @@ def test_what_is_wrong_is_seen(browser, lab, course):
     # Without a kernel's name JupyterLab would ask for one.
     kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3 (ipykernel)"}}
     nbformat.write(new_notebook(cells=cells, metadata=kernel), course / "notebooks/planted.ipynb")
-    stills, cells, empty, violations = look(browser, lab, "planted.ipynb")
+    stills, cells, empty, violations, told = look(browser, lab, "planted.ipynb")
+    assert told == []
     assert stills == 0
     assert [cell["errors"] for cell in cells] == [[], [], [], ["ZeroDivisionError"], []]
     assert cells[-1]["prompt"] == "[ ]:"
