@@ -199,7 +199,7 @@ def test_sigmoid_by_hand_keeps_two():
 
 def test_backward_gives_back_as_it_walks():
     said(
-        "it falls in steps, one for each node",
+        "the pink band falls in steps, one for each node",
         "the first two hills are equally high",
         "its peak stands near its beginning",
     )
