@@ -6,7 +6,7 @@ with record() as run:
     loss = model(x).pow(2).mean()
     loss.backward()
 
-run           # everything side by side
+run           # the player: all of it, step by step
 run.graph     # the graph, with what it keeps
 run.kept      # the ledger: what is kept for backward, and why
 run.memory    # live bytes by category

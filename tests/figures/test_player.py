@@ -230,7 +230,7 @@ def test_the_graph_of_a_pass_is_shown_while_it_runs(name):
 
 
 def test_repetitions_stand_in_order():
-    """Twelve layers are one block; each item's ids are of layers 1 to 12, and the first lacks what needs no gradient."""
+    """Twelve layers are one block, and each item's ids are of layers 1 to 12 in order."""
     recording, found = REAL["transformer"](), given("transformer")
     graph = found["graphs"][0]
     assert [block["count"] for block in graph["blocks"]] == [12] and graph["blocks"][0]["frame"] == 0
@@ -250,7 +250,7 @@ def test_repetitions_stand_in_order():
 
 
 def test_like_graphs_share_a_drawing():
-    """Four micro-batches are drawn once; two passes over one graph with and without retain_graph too, by their flags."""
+    """Four micro-batches are drawn once; so are two passes over one graph of which one retains it."""
     found = given("accumulation")
     assert [graph["drawing"] for graph in found["graphs"]] == [0, 0, 0, 0] and found["drawings"] == [None]
     assert len({json.dumps(graph["items"]) for graph in found["graphs"]}) == 4
