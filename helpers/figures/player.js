@@ -188,7 +188,7 @@ function playerIn(root, model) {
   const graph = graphOf(model, { go, tell });
   const memory = memoryOf(model, { go });
   const views = [controls, words, code, graph, memory].filter(Boolean);
-  const stage = make("div", { class: code && graph ? `stage two${graph.wide ? " wide" : ""}` : "stage" }, code && code.element, graph && graph.element,
+  const stage = make("div", { class: code && graph ? `stage two${graph.width > 800 ? " wide" : graph.width > 580 ? " middling" : ""}` : "stage" }, code && code.element, graph && graph.element,
     make("div", { class: "aside" }, detail, graph && graph.legend));
   main.append(controls.element, words.element, stage);
   if (memory) main.append(memory.element);
@@ -205,8 +205,9 @@ function playerIn(root, model) {
     const before = p;
     p = to;
     try {
-      const kind = model.what(p) === "error" ? "error" : model.phase(p);
-      if (main.dataset.phase !== kind) main.dataset.phase = kind;
+      if (main.dataset.phase !== model.phase(p)) main.dataset.phase = model.phase(p);
+      const failed = model.what(p) === "error";
+      if (failed !== main.hasAttribute("data-failed")) main.toggleAttribute("data-failed", failed);
       for (const view of views) view.show(p, before);
     } catch (error) {
       stop();
@@ -440,7 +441,7 @@ function captionOf(model) {
       if (on === quiet) return;
       quiet = on;
       text.setAttribute("aria-live", on ? "off" : "polite");
-      if (!on) text.append(""); // a change, so that the last one is spoken
+      if (!on) setTimeout(() => text.append(closing), 50); // a change, so that the last one is spoken
     },
     show(p) {
       const round = model.round(p);
@@ -544,7 +545,7 @@ function codeOf(model, { go, tell }) {
     state.index = index;
   }
   return {
-    element: make("section", { class: "view code" }, make("h3", {}, "Code"), pane),
+    element: make("div", { class: "view code", role: "group", "aria-label": "Code" }, make("p", { class: "heading" }, "Code"), pane),
     measure() {
       scroll.measure();
       boxes = rows.map((row) => ({ x: 0, width: 0, y: row.offsetTop, height: row.offsetHeight }));
@@ -604,9 +605,13 @@ const TENSOR = [[FUTURE, "is-future"], [KEPT, "is-kept"], [NOW_KEPT, "is-now-kep
 
 // A folded block goes from one repetition to the next at a step. That changes all its parts at once, and to write to
 // each would be slow. So each class that is written has a generation, "a" or "b", and its block says which one counts:
-// to turn that over makes the whole block look as at a repetition's beginning ("base-future" before its forward).
-function classOf(base, names, state, gen) {
-  return names.reduce((all, [bit, name]) => (state & bit ? `${all} ${name}` : all), `${base} ${gen}`);
+// to turn that over makes the whole block look as a repetition does where it is entered: before its forward
+// ("base-future"), between its forward and its backward (no word), or after both ("base-done").
+function write(part, base, names, state, gen) {
+  const look = names.reduce((all, [bit, name]) => (state & bit ? `${all} ${name}` : all), `${base} ${gen}`);
+  part.group.setAttribute("class", look);
+  part.state = state;
+  part.gen = gen;
 }
 
 function foldsOf(sheet, cast) {
@@ -617,18 +622,25 @@ function foldsOf(sheet, cast) {
 }
 
 function turnOver(fold, rep, backward, sheet, cast) {
-  const first = fold.rep < 0;
+  const before = fold.rep;
   fold.rep = rep;
-  if (first) return;
-  fold.gen = fold.gen === "a" ? "b" : "a";
-  fold.element.setAttribute("class", `gen-${fold.gen}${backward ? "" : " base-future"}`);
+  if (before < 0) return;
+  const begins = backward ? rep < before : rep > before;
+  const base = begins === backward ? "" : backward ? "base-done" : "base-future";
+  const [item, leaf, tensor] = { "": [MADE, MADE, KEPT], "base-done": [MADE | DONE, MADE | DONE, GONE], "base-future": [FUTURE, MADE, FUTURE] }[base];
+  const { gen } = fold;
+  fold.gen = gen === "a" ? "b" : "a";
+  fold.element.setAttribute("class", `gen-${fold.gen} ${base}`);
+  // What was last written two generations ago would count again: it must be written anew.
+  const as = (part, state) => (part.gen === fold.gen ? -1 : state);
   cast.items.forEach((member, i) => {
     if (member.block !== fold.block) return;
-    sheet.items[i].state = backward || sheet.items[i].leaf ? MADE : FUTURE;
-    sheet.items[i].look = "grad";
+    const part = sheet.items[i];
+    part.state = as(part, part.leaf ? leaf : item);
+    part.look = part.badgeGen === fold.gen ? "" : base !== "base-done" ? "grad" : part.words === "grad" ? "grad is-there" : "";
   });
   cast.tensors.forEach((member, i) => {
-    if (member.block === fold.block) sheet.tensors[i].state = backward ? KEPT : FUTURE;
+    if (member.block === fold.block) sheet.tensors[i].state = as(sheet.tensors[i], tensor);
   });
 }
 
@@ -661,11 +673,19 @@ function sheetOf(svg) {
     const name = title ? title.textContent.replace(/^\[[^\]]*\]\s*/, "").replace(/\s+/g, " ") : "";
     if (title) title.remove();
     const leaf = group.matches(".leaf, .parameter");
-    const item = { group, box, name, leaf, look: "grad", base: group.getAttribute("class"), state: NO, words: "" };
+    const item = { group, box, name, leaf, look: "grad", base: group.getAttribute("class"), state: NO };
     if (leaf) {
-      item.badgeText = draw("text", { x: box.x + box.width - 1, y: box.y - 1.5, "text-anchor": "end" });
-      item.badgeBox = draw("rect", { y: box.y - 13, height: 16, rx: 8 });
-      item.badge = draw("g", { class: "grad" }, item.badgeBox, item.badgeText);
+      const right = box.x + box.width;
+      const text = draw("text", { x: right - 1, y: box.y - 1.5, "text-anchor": "end" });
+      const ground = draw("rect", { y: box.y - 13, height: 16, rx: 8 });
+      item.badge = draw("g", { class: "grad" }, ground, text);
+      item.label = (words) => {
+        text.textContent = item.words = words;
+        const wide = words.length * 6.1 + 14;
+        ground.setAttribute("x", right + 6 - wide);
+        ground.setAttribute("width", wide);
+      };
+      item.label("grad");
     } else {
       const [x, y] = [box.x + box.width - 1, box.y + 1];
       group.append(draw("g", { class: "ran" }, draw("circle", { cx: x, cy: y, r: 8 }), draw("path", { d: `M${x - 3.6} ${y}l2.6 3l4.6 -5.4` })));
@@ -716,7 +736,7 @@ function sheetOf(svg) {
   sheet.legend = legend ? legendOf(legend).map(([form, words]) => keyOf(form, words)) : [];
   svg.setAttribute("role", "group");
   svg.style.width = `${sheet.width}px`;
-  svg.style.minWidth = `${Math.round(sheet.width * 0.8)}px`;
+  svg.style.minWidth = `${Math.round(sheet.width * 0.75)}px`;
   return sheet;
 }
 
@@ -877,15 +897,12 @@ function graphOf(model, { go, tell }) {
   function badge(item, nodes, p, gen) {
     const count = gradsOf(nodes, p);
     const fresh = nodes.some((id) => list(model.leaves[id]).some((entry) => entry[0] === p && entry[2] !== "cleared"));
-    const look = count ? `grad ${gen} is-there${fresh ? " is-fresh" : ""}` : "grad";
-    if (item.look === look) return;
-    item.badge.setAttribute("class", (item.look = look));
+    const look = count ? `grad is-there${fresh ? " is-fresh" : ""}` : "grad";
     const words = count > 1 ? `grad ×${count} added` : "grad";
-    if (!count || item.words === words) return;
-    item.badgeText.textContent = item.words = words;
-    const wide = words.length * 6.1 + 14;
-    item.badgeBox.setAttribute("x", item.box.x + item.box.width + 6 - wide);
-    item.badgeBox.setAttribute("width", wide);
+    if (count && item.words !== words) item.label(words);
+    if (item.look === look) return;
+    item.badge.setAttribute("class", `${(item.look = look)} ${gen}`);
+    item.badgeGen = gen;
   }
 
   function enter(k) {
@@ -895,7 +912,7 @@ function graphOf(model, { go, tell }) {
     if (current === cast) return;
     const before = current && current.sheet;
     current = cast;
-    head.replaceChildren(make("h3", {}, String(graph.title || "Graph")),
+    head.replaceChildren(make("p", { class: "heading" }, String(graph.title || "Graph")),
       ...list(graph.flags).map((flag) => make("p", { class: "flag" }, String(flag))), ...cast.blocks.map((block) => block.element));
     if (!sheet) {
       pane.replaceChildren(make("p", { class: "instead" }, String(graph.words || "This graph has no drawing here.")));
@@ -970,17 +987,15 @@ function graphOf(model, { go, tell }) {
       const nodes = list(member.reps[member.block < 0 ? 0 : reps[member.block]]);
       const state = itemState(nodes, p, graph);
       const { gen } = folds[member.block + 1];
-      if (state !== item.state) item.group.setAttribute("class", classOf(item.base, ITEM, (item.state = state), gen));
+      if (state !== item.state) write(item, item.base, ITEM, state, gen);
       if (item.leaf) badge(item, nodes, p, gen);
       if (state & NOW && now < 0) now = i;
     });
     current.tensors.forEach((member, i) => {
       const tensor = sheet.tensors[i];
       const [state, packed] = tensorState(list(member.reps[member.block < 0 ? 0 : reps[member.block]]), p);
-      if (state === tensor.state) return;
-      tensor.state = state;
-      const { gen } = folds[member.block + 1];
-      tensor.group.setAttribute("class", classOf(`${tensor.base}${packed ? " is-packed" : ""}`, TENSOR, state, gen));
+      const base = packed ? `${tensor.base} is-packed` : tensor.base;
+      if (state !== tensor.state) write(tensor, base, TENSOR, state, folds[member.block + 1].gen);
     });
     point(sheet, sheet.items[now], p);
     light(sheet, now);
@@ -1020,9 +1035,9 @@ function graphOf(model, { go, tell }) {
     if (now) scroll.reveal(scaled(sheet, now.box));
   }
   return {
-    element: make("section", { class: "view graph" }, head, pane),
+    element: make("div", { class: "view graph", role: "group", "aria-label": "Graph" }, head, pane),
     legend: foot,
-    wide: model.drawings.some((_, number) => sheetFor(number)?.width > 800),
+    width: Math.max(0, ...model.drawings.map((_, number) => sheetFor(number)?.width || 0)),
     show,
     measure,
   };
@@ -1048,8 +1063,8 @@ function memoryOf(model, { go }) {
     swatch.style.setProperty("--line", line);
     return make("div", { class: "amount" }, swatch, make("span", {}, String(words)), make("b", {}, amounts[k]));
   }).reverse();
-  const element = make("section", { class: "view memory" },
-    make("h3", {}, "Memory ", make("span", { class: "live" }, "live ", make("b", {}, total), " ", make("span", { class: "change" }, change))));
+  const element = make("div", { class: "view memory", role: "group", "aria-label": "Memory" },
+    make("p", { class: "heading" }, "Memory ", make("span", { class: "live" }, "live ", make("b", {}, total), " ", make("span", { class: "change" }, change))));
   const svg = given ? drawingOfStill("memory") : null;
   const column = (p) => (Array.isArray(given.columns) ? at(given.columns, p, 0) : p);
   let cursor = null;
@@ -1137,7 +1152,7 @@ function ledgerOf() {
     if (right) element.classList.add("right");
     if (mono) element.classList.add("mono");
   }
-  return [make("section", { class: "view ledger" }, make("h3", {}, "Kept for backward"), make("div", { class: "pane", tabindex: "0", role: "group", "aria-label": "Ledger" }, copy))];
+  return [make("div", { class: "view ledger", role: "group", "aria-label": "Kept for backward" }, make("p", { class: "heading" }, "Kept for backward"), make("div", { class: "pane", tabindex: "0", role: "group", "aria-label": "Ledger" }, copy))];
 }
 
 function keyOf(form, words) {
