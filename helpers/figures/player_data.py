@@ -208,13 +208,25 @@ def saved_of(recording: Recording, shown: set[int], told: Teller) -> dict[int, d
 
 
 def leaves_of(recording: Recording) -> dict[int, list[list]]:
-    """Leaves whose gradient arrived: [position, bytes of .grad, whether it was the first], for each arrival."""
+    """Leaves whose gradient arrived: [position, bytes of .grad, "first" or "added"] for each arrival.
+
+    [position, 0, "cleared"] where the gradient went again, as zero_grad() lets it.
+    """
     out: dict[int, list[list]] = {}
+    held: dict[int, set[int]] = {}  # storage of a .grad → leaves whose it is
     for event in recording.events:
         if event.accumulated is not None:
+            node = event.accumulated.node
             nbytes = sum(recording.storages[s].nbytes for s in event.accumulated.storages)
             how = "first" if event.accumulated.first else "added"
-            out.setdefault(event.accumulated.node, []).append([event.index + 1, nbytes, how])
+            out.setdefault(node, []).append([event.index + 1, nbytes, how])
+            for leaves in held.values():
+                leaves.discard(node)
+            for s in event.accumulated.storages:
+                held.setdefault(s, set()).add(node)
+        for s in event.freed:
+            for node in sorted(held.pop(s, ())):
+                out[node].append([event.index + 1, 0, "cleared"])
     return out
 
 

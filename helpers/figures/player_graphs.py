@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from helpers.data import Recording
 
+from . import text
 from .graph import Drawn, drawn
 from .graph_text import twin_of
 from .order import Folding, fold
@@ -65,7 +66,7 @@ def graphs_of(recording: Recording, still: Drawn | None) -> tuple[list[dict], li
                 "drawing": number,
                 "first": first,
                 "last": last,
-                "title": title_of(view),
+                "title": pass_words(view),
                 "flags": flags_of(view),
                 "items": parts.items,
                 "tensors": parts.tensors,
@@ -77,6 +78,16 @@ def graphs_of(recording: Recording, still: Drawn | None) -> tuple[list[dict], li
             }
         )
     return graphs, drawings
+
+
+def pass_words(view: View) -> str:
+    """ "Graph 2 of 4: backward() on line 9": whose graph this is. The player shows it at every moment, not at one."""
+    head = title_of(view).split(",", 1)[0]
+    if view.graph.trigger == "end":
+        return f"{head}: no backward ran"
+    where = text.line(view.recording, view.graph.place)
+    call = "backward()" if view.graph.trigger == "backward" else "autograd.grad()"
+    return f"{head}: {call}" + (f" on {where}" if where else "")
 
 
 def spans(recording: Recording) -> list[tuple[int, int]]:
@@ -201,6 +212,6 @@ def blocks_of(found: Drawn) -> list[dict]:
                 frames.setdefault(found.scene.items[i].block, number if place is not None else -1)
         number += place is not None
     return [
-        {"frame": frames.get(b, -1), "label": f"{block.label} × {block.count:,}", "count": block.count}
+        {"frame": frames.get(b, -1), "label": f"{block.count:,} × {block.label}", "count": block.count}
         for b, block in enumerate(found.folding.blocks)
     ]

@@ -132,11 +132,17 @@ def test_kept_tensors_and_nodes(name):
         if not mine.leaf:
             assert node["made"] == (0 if mine.event is None else mine.event + 1)
     arrived = [e for e in recording.events if e.accumulated is not None]
-    assert sum(map(len, found["leaves"].values())) == len(arrived)
+    came = [entry for leaf in found["leaves"].values() for entry in leaf if entry[2] != "cleared"]
+    assert len(came) == len(arrived)
     for event in arrived:
         sizes = sum(recording.storages[s].nbytes for s in event.accumulated.storages)
         how = "first" if event.accumulated.first else "added"
         assert [event.index + 1, sizes, how] in found["leaves"][str(event.accumulated.node)]
+    for leaf, entries in found["leaves"].items():
+        for p, nbytes, how in entries:
+            if how == "cleared":
+                before = [e for e in arrived if e.accumulated.node == int(leaf) and e.index < p - 1]
+                assert nbytes == 0 and set(before[-1].accumulated.storages) & set(recording.events[p - 1].freed)
 
 
 @pytest.mark.parametrize("name", SAMPLES)
@@ -331,3 +337,13 @@ def test_long_code_is_folded():
     assert len(found["lines"]) == 121 and found["lines"][60] == ["…", "84 more lines"]
     assert found["lines"][61][0] == 145
     assert found["lines"][found["hot"][1]][0] == 3
+
+
+def test_gradients_are_cleared_where_zero_grad_lets_them_go():
+    for entries in given("accumulation")["leaves"].values():
+        assert [how for _, _, how in entries] == ["first", "added", "added", "added", "cleared"]
+
+
+def test_a_graph_is_named_by_its_pass():
+    titles = [graph["title"] for graph in given("accumulation")["graphs"]]
+    assert all(title.startswith(f"Graph {k} of 4: backward() on line") for k, title in enumerate(titles, 1))
