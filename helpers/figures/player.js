@@ -445,7 +445,8 @@ function captionOf(model) {
     },
     show(p) {
       const round = model.round(p);
-      const name = round >= 0 && model.rounds.length > 1 ? `Round ${round + 1} of ${model.rounds.length}` : "";
+      const turns = round >= 0 && model.rounds.length > 1 && /^(forward|backward)$/.test(model.phase(p));
+      const name = turns ? `Round ${round + 1} of ${model.rounds.length}` : "";
       if (turn.data !== name) turn.data = name;
       tell(model.caption(p));
       close(model.closing(p));
@@ -1095,6 +1096,7 @@ function memoryOf(model, { go }) {
     svg.setAttribute("preserveAspectRatio", "none");
     svg.setAttribute("aria-hidden", "true");
     cursor = make("div", { class: "cursor" });
+    cursor.style.setProperty("--column", `${100 / columns}%`);
     const plot = make("div", { class: "plot", role: "img", "aria-label": "Live bytes by category over all steps, with a cursor at this one" },
       svg, make("div", { class: "over" }, cursor), ...labels);
     scrub(plot);
