@@ -45,6 +45,7 @@ class Folded:
     counted: int  # bytes that they add to the total
     tensors: int  # that add to it
     why: str
+    saved: tuple[int, ...] = ()  # ids of what its rows keep
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +207,8 @@ def folded(rows: tuple[Row, ...]) -> tuple[Folded, ...]:
         general = reason(text.operation(name), saved.argument, saved.output, node.kind == "custom", {})
         why = reasons.pop() if len(reasons) == 1 else general
         tensors = ledger.counted_tensors(members)
-        out.append(Folded(name, role, argument, len(members), ledger.total(members), tensors, why))
+        saved = tuple(row.saved.id for row in members)
+        out.append(Folded(name, role, argument, len(members), ledger.total(members), tensors, why, saved))
     return tuple(sorted(out, key=lambda x: (-x.counted, x.name, x.formal)))
 
 

@@ -35,7 +35,8 @@ def player_figure(recording: Recording) -> Figure:
     parts = parts_of(recording, still.figure if still else graph_figure(recording))
     events = text.plural(len(recording.events), "event")
     title = f"Recording of {events}"
-    data = data_of(recording, title, still)
+    kept = dict(zip(parts.marks, parts.figures, strict=True))["kept"]
+    data = data_of(recording, title, still, kept)
     twin = partial(twin_of, recording, parts, f"{title}, step by step", steps_of(data), data)
     folds = len(recording.events) > MOST_STEPS or any(part.whole for part in parts.figures[:-1])
     return joined(
@@ -55,7 +56,7 @@ def player_figure(recording: Recording) -> Figure:
 
 def steps_of(data: dict) -> list[str]:
     """What the player says at each position, its closing sentences too."""
-    keeps = any(data["kept_count"])
+    keeps = any(data["kept_count"]) or any(data["kept_alive"])
     live = sum(data["start"])
     change: dict[int, int] = {}
     for p, _, more in data["delta"]:
@@ -64,7 +65,8 @@ def steps_of(data: dict) -> list[str]:
     for p, ids in enumerate(data["caption"]):
         live += change.get(p, 0)
         said = " ".join(data["words"][i] for i in ids)
-        out.append(f"{said} {closing(keeps, data['kept_count'][p], data['kept_bytes'][p], live)}")
+        kept = (data[key][p] for key in ("kept_count", "kept_bytes", "kept_alive"))
+        out.append(f"{said} {closing(keeps, *kept, live)}")
     return out
 
 

@@ -13,6 +13,7 @@ from helpers.data.model import BUFFERS, PARAMETERS
 
 from . import text
 from .graph import Drawn
+from .kept import Folded, KeptFigure
 from .memory_parts import category_words, inside_kernels, rounds_of
 from .memory_svg import geometry, highest
 from .overview import MOST_LINES, code_lines, error_words, failed_at
@@ -23,13 +24,14 @@ from .player_words import Teller
 VERSION = 1
 
 
-def data_of(recording: Recording, title: str, still: Drawn | None) -> dict:
-    """The data of a player, ready for JSON. still: the graph that the still shows; None where there is none."""
+def data_of(recording: Recording, title: str, still: Drawn | None, kept: KeptFigure) -> dict:
+    """The data of a player, ready for JSON. still: the graph that the still shows, None where there is none; kept: the
+    still's ledger."""
     line = timeline(recording)
     n = len(recording.events)
     code = Code(recording)
     graphs, drawings = graphs_of(recording, still)
-    counts, nbytes = kept_by_position(recording)
+    counts, nbytes, alive = kept_by_position(recording)
     words: dict[str, int] = {}
     told = Teller(recording, line)
     captions = [[words.setdefault(part, len(words)) for part in parts] for parts in told.captions()]
@@ -59,10 +61,12 @@ def data_of(recording: Recording, title: str, still: Drawn | None) -> dict:
         "caption": captions,
         "kept_count": counts,
         "kept_bytes": nbytes,
+        "kept_alive": alive,
         "node": [-1, *(-1 if e.node is None else e.node for e in recording.events)],
         "what": ["", *(e.kind for e in recording.events)],
         "nodes": nodes_of(recording, shown, code, told, error),
         "saved": saved_of(recording, shown, told),
+        "ledger": [list(row.saved) if isinstance(row, Folded) else [row.saved.id] for row in kept.rows],
         "leaves": leaves_of(recording),
         "graphs": graphs,
         "drawings": drawings,
@@ -121,13 +125,15 @@ def changes(line: Timeline) -> tuple[list[int], list[list[int]]]:
     return list(line.rows[0]), out
 
 
-def kept_by_position(recording: Recording) -> tuple[list[int], list[int]]:
-    """Tensors that count as kept, and their bytes, at each position: as `helpers.data.kept_bytes` has it."""
+def kept_by_position(recording: Recording) -> tuple[list[int], list[int], list[int]]:
+    """Tensors that count as kept, and their bytes, at each position: as `helpers.data.kept_bytes` has it. With them
+    the tensors that are kept but do not count, since they are alive anyway."""
     size = {s.id: s.nbytes for s in recording.storages}
     category = {s.id: s.category for s in recording.storages}
     live = {s.id for s in recording.storages if s.born < 0}
     keepers: dict[int, int] = {}
     counted: dict[int, int] = {}
+    anyway: set[int] = set()
     at: dict[int, list[tuple[int, int]]] = {}  # event → (storage, one keeper more or less)
     for saved in recording.saved:
         if saved.kept is None or saved.state == "never saved" or saved.scalar:
@@ -137,7 +143,7 @@ def kept_by_position(recording: Recording) -> tuple[list[int], list[int]]:
             if saved.released is not None:
                 at.setdefault(max(saved.released, saved.kept), []).append((s, -1))
     total = 0
-    counts, nbytes = [], []
+    counts, nbytes, alive = [], [], []
     for i in range(-1, len(recording.events)):
         touched = {s for s, _ in at.get(i, ())}
         for s, more in at.get(i, ()):
@@ -150,14 +156,18 @@ def kept_by_position(recording: Recording) -> tuple[list[int], list[int]]:
             live.difference_update(event.freed)
             touched.update(event.allocated, event.freed, dict(event.resized), dict(event.moved))
         for s in touched:
-            counts_now = keepers.get(s, 0) > 0 and s in live and category[s] not in (PARAMETERS, BUFFERS)
+            held = keepers.get(s, 0) > 0 and s in live
             total -= counted.pop(s, 0)
-            if counts_now:
+            anyway.discard(s)
+            if held and category[s] in (PARAMETERS, BUFFERS):
+                anyway.add(s)
+            elif held:
                 counted[s] = size[s]
                 total += size[s]
         counts.append(len(counted))
         nbytes.append(total)
-    return counts, nbytes
+        alive.append(len(anyway))
+    return counts, nbytes, alive
 
 
 def rounds(recording: Recording) -> list[list[int]]:

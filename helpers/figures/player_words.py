@@ -39,9 +39,13 @@ VIEWS = frozenset(
 PHASE = {"forward": "Forward.", "backward": "Backward.", "step": "Step.", "between": "In between."}
 
 
-def closing(keeps: bool, count: int, nbytes: int, live: int) -> str:
-    """The sentences that end every caption. keeps: whether the recording ever keeps memory for backward."""
-    kept = f"{text.plural(count, 'tensor')}, {text.exact(nbytes)}" if count else "nothing"
+def closing(keeps: bool, count: int, nbytes: int, alive: int, live: int) -> str:
+    """The sentences that end every caption. keeps: whether the recording ever keeps a tensor for backward.
+
+    count, nbytes: what is kept and counts; alive: tensors that are kept and do not, since they are alive anyway.
+    """
+    kept = "only what is alive anyway" if alive else "nothing"
+    kept = f"{text.plural(count, 'tensor')}, {text.exact(nbytes)}" if count else kept
     return (f"Still kept: {kept}. " if keeps else "") + f"Live: {text.exact(live)}."
 
 

@@ -1,6 +1,7 @@
 """The player's data agree with the recording at every position, and its still is the overview."""
 
 import base64
+import html
 import json
 import re
 import xml.etree.ElementTree as ET
@@ -10,10 +11,10 @@ from functools import cache
 import pytest
 
 from helpers import data
-from helpers.data import state_at, timeline
+from helpers.data import kept_moment, live_storages, state_at, timeline
 from helpers.figures import ledger, overview_figure, player_figure
-from helpers.figures.overview import code_lines, line_of
-from helpers.figures.player import as_json, asset
+from helpers.figures.overview import code_lines, graph_shown, line_of
+from helpers.figures.player import as_json, asset, steps_of
 from tests.figures.player_samples import SAMPLES as REAL
 from tests.figures.player_samples import recorded, transformer
 from tests.figures.recordings import SAMPLES as BY_HAND
@@ -67,13 +68,16 @@ def test_numbers_at_every_position(name):
             now[c] += more
         assert tuple(now) == line.rows[p]
     assert found["peak"] == line.peak + 1
-    for key in ("hot", "call", "caption", "kept_count", "kept_bytes", "node", "what"):
+    for key in ("hot", "call", "caption", "kept_count", "kept_bytes", "kept_alive", "node", "what"):
         assert len(found[key]) == n + 1
     order = list(dict.fromkeys(saved.node for saved in recording.saved))
     for p in some(n):
         assert found["kept_bytes"][p] == data.kept_bytes(recording, p - 1)
         rows = ledger.rows(recording, p - 1, order)
         assert found["kept_count"][p] == len({s for row in rows if row.counts for s in row.saved.storages})
+        live = live_storages(recording, p - 1)
+        held = {s for row in rows if row.held for s in row.saved.storages if s in live}
+        assert found["kept_alive"][p] == sum(live[s][1] in ("parameters", "buffers") for s in held)
         if all(len(row.saved.storages) == 1 for row in rows if row.counts):
             assert found["kept_count"][p] == ledger.counted_tensors(rows)
 
@@ -347,3 +351,33 @@ def test_gradients_are_cleared_where_zero_grad_lets_them_go():
 def test_a_graph_is_named_by_its_pass():
     titles = [graph["title"] for graph in given("accumulation")["graphs"]]
     assert all(title.startswith(f"Graph {k} of 4: backward() on line") for k, title in enumerate(titles, 1))
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_the_ledgers_rows_are_named(name):
+    """One list for each row of the still's ledger, and each tensor in it is held at the still's moment, once."""
+    recording, found = SAMPLES[name](), given(name)
+    still = figure_of(name).html.split("<script>")[0]
+    part = still[still.index('data-part="kept"') : still.index('data-part="memory"')]
+    rows = re.findall(r'<tr><th scope="row"[^>]*>([^<]*)</th>', part)[:-1]  # the last is the sum
+    assert len(rows) == len(found["ledger"])
+    shown = graph_shown(recording)
+    moment = recording.graphs[shown].event if recording.graphs else None
+    moment = kept_moment(recording) if moment is None else moment
+    ids = [s for row in found["ledger"] for s in row]
+    held = {s.id for s in recording.saved if state_at(s, moment) in ("live", "packed", "changed in place")}
+    assert len(ids) == len(set(ids)) and set(ids) == held - {s.id for s in recording.saved if s.scalar}
+    for name_shown, row in zip(rows, found["ledger"], strict=True):
+        names = {recording.nodes[recording.saved[s].node].name for s in row}
+        assert len(names) == 1 and html.unescape(name_shown)[:30] in names.pop()[:30]
+
+
+def test_what_is_alive_anyway_is_not_called_nothing():
+    """A product of two leaves keeps both: neither counts, and neither is nothing."""
+    found = given("product")
+    assert not any(found["kept_count"])
+    said = steps_of(found)
+    for alive, words in zip(found["kept_alive"], said, strict=True):
+        assert f"Still kept: {'only what is alive anyway' if alive else 'nothing'}. Live: " in words
+    assert max(found["kept_alive"]) == 2 and found["kept_alive"][0] == found["kept_alive"][-1] == 0
+    assert not any("Still kept" in words for words in steps_of(given("no_gradients")))
