@@ -103,7 +103,7 @@ function modelOf(given) {
   const phases = list(raw.phases);
   const phaseAt = new Int32Array(n + 1).fill(-1);
   phases.forEach(([, first, last], k) => phaseAt.fill(k, clamp(first, 0, n + 1), clamp(last, -1, n) + 1));
-  const keeps = list(raw.kept_count).some((count) => count > 0);
+  const keeps = [raw.kept_count, raw.kept_alive].some((counts) => list(counts).some((count) => count > 0));
   const nodes = raw.nodes || {};
   const saved = raw.saved || {};
   const leaves = raw.leaves || {};
@@ -119,7 +119,7 @@ function modelOf(given) {
   }
   function closing(p) {
     const count = at(raw.kept_count, p, 0);
-    const kept = count ? `${whole(count)} tensor${count === 1 ? "" : "s"}, ${bytes(at(raw.kept_bytes, p, 0))}` : "nothing";
+    const kept = count ? `${whole(count)} tensor${count === 1 ? "" : "s"}, ${bytes(at(raw.kept_bytes, p, 0))}` : at(raw.kept_alive, p, 0) ? "only what is alive anyway" : "nothing";
     return `${keeps ? `Still kept: ${kept}. ` : ""}${width ? `Live: ${bytes(total(p))}.` : ""}`.trim();
   }
   function moments(values) {
@@ -284,9 +284,14 @@ function playerIn(root, model) {
     const theme = themeOf(host);
     if (main.dataset.theme !== theme) main.dataset.theme = theme;
   }
-  main.themed = paint; // held by the page's element, so that the watcher below need not hold it
-  watchTheme(new WeakRef(main));
+  // The page holds what watches it. So a player watches only while it is seen: one that was taken out, or whose tab
+  // was hidden and then closed, has no size.
+  let unwatch = null;
   new ResizeObserver(() => {
+    const seen = main.isConnected && main.offsetWidth > 0;
+    if (!seen && unwatch) unwatch = unwatch();
+    if (!seen) return;
+    unwatch ||= watchTheme(paint);
     paint();
     for (const view of views) if (view.measure) view.measure();
   }).observe(main);
@@ -312,20 +317,19 @@ function themeOf(element) {
   return matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
 }
 
-// A player of a cell that was run again must not be held by the page: the watcher knows it weakly.
-function watchTheme(weak) {
+// Returns what ends the watch.
+function watchTheme(paint) {
   const query = matchMedia("(prefers-color-scheme: dark)");
-  const look = () => {
-    const main = weak.deref();
-    if (main) return main.themed();
-    observer.disconnect();
-    query.removeEventListener("change", look);
-  };
-  const observer = new MutationObserver(look);
+  const observer = new MutationObserver(paint);
   const marks = ["class", "style", "theme", "data-jp-theme-light", "data-vscode-theme-kind"];
   for (const place of [document.documentElement, document.body])
     if (place) observer.observe(place, { attributes: true, attributeFilter: marks });
-  query.addEventListener("change", look);
+  query.addEventListener("change", paint);
+  return () => {
+    observer.disconnect();
+    query.removeEventListener("change", paint);
+    return null;
+  };
 }
 
 // ------------------------------------------------------------------------------------------------ controls
@@ -753,10 +757,20 @@ function wiresOf(plan, boxes, items, grow) {
     for (let i = 0; i + 1 < points.length; i += 2) grow(Number(points[i]), Number(points[i + 1]));
     const group = draw("g", { class: "wire" });
     line.before(group);
-    group.append(line, head);
+    group.append(line, head, draw("path", { class: "back", d: headBack(points, tip) }));
     wires.push({ group, from: near(Number(points[0]), Number(points[1])), to: near(Number(tip[0]), Number(tip[1])) });
   }
   return wires;
+}
+
+// The head for what flows the other way, at the arrow's tail; and the bit of line that its own head leaves open.
+function headBack(points, tip) {
+  const [x, y, x1, y1, tx, ty] = [...points.slice(0, 4), ...tip].map(Number);
+  const far = Math.hypot(x1 - x, y1 - y) || 1;
+  const [dx, dy] = [(x1 - x) / far, (y1 - y) / far];
+  const [bx, by] = [x + 8 * dx, y + 8 * dy];
+  const [ex, ey] = points.slice(-2).map(Number);
+  return `M${x} ${y}L${bx - 4 * dy} ${by + 4 * dx}L${bx + 4 * dy} ${by - 4 * dx}ZM${ex} ${ey}L${tx} ${ty}`;
 }
 
 // The still's legend: each form as a small drawing of its own, its words as text that wraps.
@@ -999,7 +1013,7 @@ function graphOf(model, { go, tell }) {
       if (state !== tensor.state) write(tensor, base, TENSOR, state, folds[member.block + 1].gen);
     });
     point(sheet, sheet.items[now], p);
-    light(sheet, now);
+    light(sheet, now, p);
   }
 
   // ▼ on what runs forward, ▲ on what runs backward: the way that the picture is read.
@@ -1017,12 +1031,17 @@ function graphOf(model, { go, tell }) {
     const s = sheet.scale;
     return { x: (box.x + sheet.origin[0]) * s, y: (box.y + sheet.origin[1]) * s, width: box.width * s, height: box.height * s };
   }
-  // The arrows on which something flows at this step: into what runs, or, for a gradient, out to the leaf.
-  function light(sheet, index) {
-    const leaf = index >= 0 && sheet.items[index].leaf;
-    const lit = index < 0 ? [] : sheet.wires.filter((wire) => (leaf ? wire.from : wire.to) === index).slice(0, 12);
-    for (const wire of sheet.lit) if (!lit.includes(wire)) wire.group.setAttribute("class", "wire");
-    for (const wire of lit) if (!sheet.lit.includes(wire)) wire.group.setAttribute("class", "wire is-lit");
+  // The arrows on which something flows at this step. Forward: into what runs. Backward, against the arrow: while a
+  // node works, the gradient that came to it; when it has run, those that it gives. Where it fails, nothing flows.
+  function light(sheet, index, p) {
+    const what = model.what(p);
+    const back = model.phase(p) === "backward";
+    const end = back && what !== "run" ? "from" : "to";
+    const none = index < 0 || what === "error" || what === "release";
+    const lit = none ? [] : sheet.wires.filter((wire) => wire[end] === index).slice(0, 12);
+    const look = (wire, name) => wire.look !== name && wire.group.setAttribute("class", (wire.look = name));
+    for (const wire of sheet.lit) if (!lit.includes(wire)) look(wire, "wire");
+    for (const wire of lit) look(wire, back ? "wire is-lit is-back" : "wire is-lit");
     sheet.lit = lit;
   }
 

@@ -316,6 +316,46 @@ def test_at_most_fifty_nodes_are_touched(opened):
     assert 0 < worst["worst"][0] <= 50, worst
 
 
+# Arrows that stand out: [what they leave, what they lead to, whether the head is at the tail].
+LIT = f"""() => {{
+    const root = {PLAYER}[0].shadowRoot;
+    const boxes = [...root.querySelectorAll('.drawing .item[data-nodes]')].map(g =>
+        [g.dataset.nodes, g.querySelector('.box').getBBox()]);
+    const near = (x, y) => boxes.find(([, b]) => x > b.x - 2 && x < b.x + b.width + 2
+        && y > b.y - 2 && y < b.y + b.height + 2)?.[0];
+    return [...root.querySelectorAll('.wire')].filter(w => getComputedStyle(w.children[0]).strokeWidth === '3px')
+        .map(w => {{
+            const ends = w.children[0].getAttribute('d').match(/-?[0-9.]+/g).map(Number);
+            const heads = [w.children[1], w.children[2]].map(h => getComputedStyle(h).visibility === 'visible');
+            return [near(ends[0], ends[1]), near(ends.at(-2), ends.at(-1) + 9), heads[1] && !heads[0]];
+        }});
+}}"""
+
+
+@pytest.mark.parametrize("name", ["layer", "version_error"])
+def test_arrows_show_where_something_flows(opened, name):
+    """Forward into what runs. Backward in, against the arrow, while a node works; out when it has run."""
+    data = Expected(name).data
+    player = opened(name)
+    player.slider().focus()
+    seen = {"op": 0, "run": 0, "accumulate": 0, "error": 0, "forward": 0}
+    for p in range(data["n"] + 1):
+        lit, what, node = player.page.evaluate(LIT), data["what"][p], str(data["node"][p])
+        backward = any(k == "backward" and first <= p <= last for k, first, last in data["phases"])
+        if what in ("error", "release", "") or node == "-1":
+            assert lit == [], p
+            seen["error"] += what == "error"
+        elif not backward:
+            assert all(to == node and not back for _, to, back in lit), p
+            seen["forward"] += len(lit)
+        else:
+            assert all((tail if what != "run" else to) == node and back for tail, to, back in lit), (p, lit)
+            seen[what] = seen.get(what, 0) + len(lit)
+        player.press("ArrowRight")
+    never = {"layer": {"error"}, "version_error": {"op", "accumulate"}}[name]
+    assert {what for what, count in seen.items() if not count} == never
+
+
 def test_gradients_add_up(opened):
     player = opened("retained")
     player.slider().focus()
@@ -560,6 +600,43 @@ def test_two_on_a_page(opened):
     assert [player.at(k) for k in range(3)] == [0, 0, Expected("retained").data["n"]]
     assert player.page.locator("[data-gi=player]").count() == 3
     assert player.page.evaluate("() => document.querySelectorAll('[id]').length") == 0
+    assert player.said == []
+
+
+def test_a_cell_that_is_run_again_leaves_nothing(opened):
+    """The page holds one player a cell, not each that was ever there."""
+    player = opened("layer")
+    devtools = player.context.new_cdp_session(player.page)
+
+    def living():
+        player.page.wait_for_timeout(150)
+        devtools.send("HeapProfiler.collectGarbage")
+        kind = devtools.send("Runtime.evaluate", {"expression": "HTMLDivElement.prototype"})["result"]["objectId"]
+        found = devtools.send("Runtime.queryObjects", {"prototypeObjectId": kind})["objects"]["objectId"]
+        count = "function () { return this.filter(e => e.dataset.gi === 'player').length; }"
+        answer = devtools.send(
+            "Runtime.callFunctionOn", {"objectId": found, "functionDeclaration": count, "returnByValue": True}
+        )["result"]["value"]
+        devtools.send("Runtime.releaseObject", {"objectId": found})
+        return answer
+
+    again = """() => {
+        const old = document.querySelector('script');
+        const again = document.createElement('script');
+        again.textContent = old.textContent;
+        old.replaceWith(again);
+    }"""
+    for _ in range(10):
+        player.page.evaluate(again)
+        player.page.wait_for_timeout(60)  # until it is drawn
+    assert living() == 1
+    # taken out and put back, it follows the theme again
+    player.page.evaluate(f"() => {{ window.kept = {PLAYER}[0]; window.place = kept.nextSibling; kept.remove(); }}")
+    player.page.wait_for_timeout(100)
+    player.page.evaluate("() => { place.before(kept); }")
+    player.page.wait_for_timeout(100)
+    player.page.evaluate("() => document.documentElement.setAttribute('theme', 'dark')")
+    player.page.wait_for_function(f"() => ({THEME})() === 'dark'")
     assert player.said == []
 
 
