@@ -166,7 +166,7 @@ def bare(node: Node) -> str:
 def ending(view: View, node: Node) -> list[Words]:
     """What a box says last: where backward starts, what this pass does not need."""
     lines = []
-    if node.id in view.roots:
+    if node.id in view.roots and view.graph.trigger != "end":  # where no pass ran, none starts
         lines.append(Words("backward starts here", 10, bold=True, colour=GRAPH["root"].text))
     if node.id in view.pruned:
         lines.append(Words("not needed by this pass", 10, soft=True, italic=True))

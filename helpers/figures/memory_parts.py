@@ -40,7 +40,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Rounds:
-    """A loop's rounds: the line that each begins with, and the events at which they begin."""
+    """A loop's rounds: the line that they begin with, and the events at which they begin."""
 
     line: str
     starts: tuple[int, ...]
@@ -74,16 +74,63 @@ def phase_rows(recording: Recording, line: Timeline) -> list[Phase]:
 
 
 def rounds_of(recording: Recording) -> Rounds | None:
-    """Rounds of a loop: forwards that begin on the line on which the first one began; None where it ran but once."""
+    """Rounds of a loop: forwards that begin on the line on which the first one began; None where it ran but once.
+
+    A forward begins with what first makes a node; what the loop does on the lines before it (gradients cleared, a batch
+    taken) is of its round.
+    """
+    runs = [(first, last) for name, first, last in phases(recording) if name == "forward"]
+    graph = any(makes(e) for e in recording.events if e.phase == "forward")
     begins = []
-    for name, first, last in phases(recording):
-        if name == "forward":
-            lines = (text.line(recording, e.place) for e in recording.events[first : last + 1])
-            begins.append((next(filter(None, lines), ""), first))
-    if not begins or not begins[0][0]:
+    for first, last in runs:
+        found = [e for e in recording.events[first : last + 1] if makes(e) or not graph]
+        lines = [(where, e.index) for e in found if (where := line_of(recording, e))]
+        if lines:
+            begins.append(lines[0])
+    if not begins:
         return None
-    starts = tuple(first for line, first in begins if line == begins[0][0])
-    return Rounds(begins[0][0], starts) if len(starts) > 1 else None
+    line = begins[0][0]
+    forwards = [index for where, index in begins if where == line]
+    if len(forwards) < 2:
+        return None
+    # What comes before the first round on lines above the loop is no part of it: the later rounds tell where it begins.
+    later = [backed(recording, index, line) for index in forwards[1:]]
+    top = min(lowest for _, lowest in later)
+    first, _ = backed(recording, forwards[0], line, top)
+    return Rounds(shown_line(recording, (line[0], top)), (first, *(start for start, _ in later)))
+
+
+def makes(event: MemoryEvent) -> bool:
+    """Whether an event of forward made a node, or had something kept."""
+    return event.node is not None or bool(event.kept)
+
+
+def line_of(recording: Recording, event: MemoryEvent) -> tuple[int, int] | None:
+    """(source, line) of an event in the learner's own block or file."""
+    found = recording.place_of(event.place)
+    return (found.outer.source, found.outer.line) if found and found.outer else None
+
+
+def shown_line(recording: Recording, line: tuple[int, int]) -> str:
+    """ "line 6", as text.line has it."""
+    place = next(p for p in recording.places if p.outer and (p.outer.source, p.outer.line) == line)
+    return text.frame_words(recording, place)
+
+
+def backed(recording: Recording, index: int, line: tuple[int, int], top: int = 0) -> tuple[int, int]:
+    """(the event at which the round of a forward begins, the first line of that round): back from the event that begins
+    the forward, over what ran on the lines from `top` to the forward's since the last backward or step."""
+    start, lowest = index, line[1]
+    for event in reversed(recording.events[:index]):
+        if event.phase not in ("between", "forward") or makes(event) or event.kind not in ("op", "free"):
+            break
+        where = line_of(recording, event)
+        if where is None:
+            continue
+        if where[0] != line[0] or not top <= where[1] <= line[1]:
+            break
+        start, lowest = event.index, min(lowest, where[1])
+    return start, lowest
 
 
 def inside_kernels(recording: Recording, line: Timeline) -> Inside | None:

@@ -159,9 +159,6 @@ def code_lines(recording: Recording) -> list[CodeLine]:
     by_round: dict[int, dict[int, list[int]]] = {}
     loop = rounds_of(recording)
     starts = loop.starts if loop else ()
-    first_line = (
-        next(filter(None, (line_of(recording, e) for e in recording.events[starts[0] :])), None) if loop else None
-    )
     seen: set[tuple[int | None, int]] = set()  # storages kept: in a round of the loop, and, with None, at all
     for event in recording.events:
         number = line_of(recording, event)
@@ -169,8 +166,6 @@ def code_lines(recording: Recording) -> list[CodeLine]:
             continue
         entry = made.setdefault(number, [0, 0, 0, 0])
         turn = bisect_right(starts, event.index)
-        if event.phase == "between" and first_line is not None and number <= first_line:
-            turn = min(turn + 1, len(starts))  # what a round does before its forward: an input made, gradients cleared
         this = by_round.setdefault(number, {}).setdefault(turn, [0, 0, 0])
         for k, storages in enumerate((event.allocated, event.freed)):
             n = sum(recording.storages[s].nbytes for s in storages)

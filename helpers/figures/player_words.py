@@ -90,6 +90,7 @@ class Teller:
     def __init__(self, recording: Recording, line: Timeline) -> None:
         self.recording = recording
         self.line = line
+        self.before_all = "Before forward." if any(e.phase == "forward" for e in recording.events) else ""
         self.seeds = seeds(recording)
         self.becomes: dict[int, str] = {}  # storage → the .grad that it becomes
         for event in recording.events:
@@ -113,6 +114,14 @@ class Teller:
         self.ran: set[tuple[int | None, int | None]] = set()  # (pass, node) that has run
         self.leaves = {i for n in recording.nodes if n.leaf and not n.leaf.parameter for i in n.leaf.storages}
         self.passes: dict[int, dict[int, int]] = {}  # graph → leaves that its pass has reached, with their bytes
+        self.marks: list[str] = []  # the profiler's marks that have begun and not ended
+        self.second: set[int] = set()  # nodes that a checkpoint made as it ran its forward again
+        self.now = -1  # the event that is told
+        self.born: dict[tuple[str, ...], list[int]] = {}  # a storage's names → events at which storages got them
+        for storage in recording.storages:
+            if storage.names:
+                self.born.setdefault(storage.names, []).append(storage.born)
+        self.begun = False  # whether a forward has begun
         self.step_began = 0  # bytes of optimizer state before a step
         self.phase_began = 0  # total before the phase that runs
 
@@ -129,9 +138,13 @@ class Teller:
         for event in recording.events:
             new = self.kept_at.get(event.index, ())
             held = {s: dict(state.keepers.get(s, {})) for saved in new for s in saved.storages}
+            self.now = event.index
+            self.begun = self.begun or event.phase == "forward"
             state.apply(event)
             for saved in new:
                 state.keep(saved)
+                if self.again is not None:
+                    self.second.add(saved.node)
             for saved in self.gone_at.get(event.index, ()):
                 state.drop(saved)
             sentences = []
@@ -142,7 +155,7 @@ class Teller:
             if event.kind in NAMED or self.seeds.intersection(event.allocated):
                 prefix = ""  # its own sentence names the phase
             else:
-                prefix = PHASE[event.phase]
+                prefix = PHASE[event.phase] if event.phase != "between" or self.begun else self.before_all
             sentences += [prefix, *getattr(self, f"tell_{event.kind}")(event, state, held), *self.changes(event)]
             if event.kind == "run":
                 self.ran.add((event.graph, event.node))
@@ -169,7 +182,11 @@ class Teller:
 
     def tell_op(self, event: MemoryEvent, state: State, held: dict) -> list[str]:
         if event.op.startswith("profiler."):
-            return ["A mark for PyTorch's profiler: no tensor is touched."]
+            return [self.mark(event)]
+        if text.forward_operation(event.op) == "_local_scalar_dense" and event.phase != "backward":
+            return [
+                f"A tensor's number is read{self.where(event.place, event.module)}, as `item()` does: no new memory."
+            ]
         op = code(text.forward_operation(event.op)) if event.op else "An operation"
         if self.seeds.intersection(event.allocated):
             where = self.where(event.place)
@@ -192,7 +209,7 @@ class Teller:
                 adds = text.forward_operation(event.op) in ("add", "add_")
                 sentence = f"{sums}{adding(made)}." if adds else f"The gradient for {name} is taken over: {op} {made}."
             elif (event.graph, event.node) in self.ran and text.forward_operation(event.op) in ("add", "add_"):
-                sentence = f"Two gradients of one tensor meet, and {op} sums them{adding(made)}."
+                sentence = f"Two gradients of {self.meeting(event)} meet, and {op} sums them{adding(made)}."
             elif (event.graph, event.node) in self.ran:
                 sentence = f"After {code(node.name)}{self.where(node.place, node.module)}: {op} {made}."
             elif self.again is not None:
@@ -210,6 +227,19 @@ class Teller:
             out.append(self.freed(event, state))
         return out
 
+    def mark(self, event: MemoryEvent) -> str:
+        """What a mark for the profiler tells: `Optimizer` sets them around its methods, and a learner may."""
+        begins = event.op.startswith("profiler._record_function_enter")
+        if begins:
+            self.marks.append(event.note)
+        name = event.note if begins else self.marks.pop() if self.marks else ""
+        method = re.fullmatch(r"Optimizer\.\w+#(\w+\.\w+)", name)
+        where = self.where(event.place)
+        if method:
+            return f"`{method[1]}()` {'is called' if begins else 'is over'}{where}."
+        name = f" {short(text.quoted(name))}" if name else ""
+        return f"A mark{name} for PyTorch's profiler {'begins' if begins else 'ends'}{where}: no tensor is touched."
+
     def tell_free(self, event: MemoryEvent, state: State, held: dict) -> list[str]:
         out = []
         if self.again in event.freed and event.node is not None:
@@ -225,7 +255,9 @@ class Teller:
                 if len(nodes) == 1
                 else text.plural(len(nodes), "node")
             )
-            out.append(f"A graph is dropped{self.where(event.place)}, and with it what {who} kept.")
+            again = self.second.issuperset(nodes)
+            graph, there = ("The graph of the second forward", " there") if again else ("A graph", "")
+            out.append(f"{graph} is dropped{self.where(event.place)}, and with it what {who} kept{there}.")
             return [*out, *self.fate(gone, event, state)]
         where = "" if event.phase == "backward" and event.node is not None else self.where(event.place)
         return [*out, self.freed(event, state, where)]
@@ -270,11 +302,11 @@ class Teller:
         if event.graph is not None:
             self.passes.setdefault(event.graph, {})[found.node] = nbytes
         into = grad_name(self.recording, event)
-        into = into if len(into) <= MOST_LETTERS + 16 else "its .grad"
+        into = into if leaf and leaf.names and len(into) <= MOST_LETTERS + 16 else "its .grad"
         if found.first:
             out = [f"A gradient arrives at {name}: it becomes {into}, {text.exact(nbytes)}."]
         elif found.in_place:
-            out = [f"A gradient arrives at {name}: it is added to what was there, {into} of {text.exact(nbytes)}."]
+            out = [f"A gradient has arrived at {name}: {into} now holds the sum, {text.exact(nbytes)}."]
         else:
             out = [f"A gradient arrives at {name}: its sum with what was there becomes {into}, {text.exact(nbytes)}."]
         if event.freed:
@@ -356,7 +388,8 @@ class Teller:
         """A storage in few words: its names, the .grad that it was, or what made it."""
         storage = self.recording.storages[s]
         if storage.names:
-            return short(text.names(storage.names))
+            later = any(storage.born < born <= self.now for born in self.born[storage.names])
+            return f"{'the earlier ' if later else ''}{short(text.names(storage.names))}"
         if s in self.seeds:
             return "the seed gradient"
         if s in self.becomes:
@@ -391,6 +424,10 @@ class Teller:
         nodes = list(dict.fromkeys(saved.node for saved in new))
         who = code(self.recording.nodes[nodes[0]].name) if len(nodes) == 1 else text.plural(len(nodes), "node")
         verb = "keeps" if len(nodes) == 1 else "keep"
+        runs = self.recording.nodes[event.node] if event.phase == "backward" and event.node is not None else None
+        if runs is not None and nodes == [n for n in nodes if n != runs.id][:1]:
+            made = self.recording.nodes[nodes[0]].name
+            who = f"A new {who}" if made == runs.name else who  # the one that runs is not meant
         packed = [saved for saved in new if saved.packed]
         if packed and len(packed) == len(new):
             return [self.packing(who, packed, state)]
@@ -417,7 +454,8 @@ class Teller:
                 size = f"a {anyway} that is alive anyway"
             elif others:
                 other = self.recording.nodes[self.recording.saved[others[0]].node]
-                size = f"kept already by {code(other.name)}"
+                same = other.id != saved.node and other.name == self.recording.nodes[saved.node].name
+                size = f"kept already by {'another ' if same else ''}{code(other.name)}"
             else:
                 size = text.exact(state.bytes_of(s for s in saved.storages if s in state.live) or saved.nbytes)
             parts.append((f"{self.what(saved)}{times}, {size}", because))
@@ -431,11 +469,31 @@ class Teller:
         what = self.what(packed[0]) if one else text.plural(len(packed), "tensor")
         if all(map(ledger.to_compute, packed)):
             return f"{who} keeps a note instead of {what}: checkpoint will compute {'it' if one else 'them'} again."
-        place = state.bytes_of(s for saved in packed for s in saved.storages if s in state.live)
-        stands = f"; {text.exact(place)} stand in {'its' if one else 'their'} place" if place else ""
-        if one and not place and len(packed[0].packed) <= MOST_LETTERS:
+        there = {s for saved in packed for s in saved.storages if s in state.live}
+        anyway = {s for s in there if state.category[s] in (PARAMETERS, BUFFERS)}
+        place, alive = state.bytes_of(there - anyway), state.bytes_of(anyway)
+        its = "its" if one else "their"
+        stands = f"; {text.exact(place)} stand in {its} place" if place else ""
+        if alive:
+            stands += f", and {text.exact(alive)} that are alive anyway" if place else ""
+            stands = stands or f"; what stands in {its} place is alive anyway, {text.exact(alive)}"
+        if one and not there and len(packed[0].packed) <= MOST_LETTERS:
             stands = f": {text.quoted(packed[0].packed)} stands in its place"
         return f"{who} should keep {what}, but a hook packs {'it' if one else 'them'}{stands}."
+
+    def meeting(self, event: MemoryEvent) -> str:
+        """The tensor at which two gradients meet after a node has run: one that another node that ran used too."""
+        nodes = self.recording.nodes
+        mine = [edge for edge in nodes[event.node].edges if edge.node is not None]
+        others = {e for graph, n in self.ran if graph == event.graph and n != event.node for e in nodes[n].edges}
+        found = {edge for edge in mine if edge in others or mine.count(edge) > 1}
+        node = nodes[found.pop().node] if len(found) == 1 else None
+        if node is None or len(node.outputs) > 1:
+            return "one tensor"
+        names = node.leaf.names if node.leaf else node.names
+        made = self.recording.events[node.event].op if node.event is not None else ""
+        result = f"the result of {code(text.forward_operation(made))}" if made else "one tensor"
+        return short(text.names(names)) if names else result
 
     def kept_by(self, node: Node) -> list[SavedTensor]:
         """The tensors that a node keeps at any time, numbers left out."""
@@ -482,8 +540,10 @@ class Teller:
             out.append(f"Nothing else needs {subject}: {text.exact(state.bytes_of(freed))} are released.")
         if kept:
             others = dict.fromkeys(self.recording.saved[k].node for s in kept for k in state.keepers[s])
+            mine = {self.recording.nodes[saved.node].name for saved in gone}
+            name = self.recording.nodes[next(iter(others))].name
             who = (
-                code(self.recording.nodes[next(iter(others))].name)
+                f"{'Another ' if name in mine else ''}{code(name)}"
                 if len(others) == 1
                 else f"{len(others):,} other nodes"
             )
@@ -618,7 +678,7 @@ def short(name: str) -> str:
     return text.short_name(name, MOST_LETTERS)
 
 
-_HEADS = ("the result", "the two results", "the seed gradient", "the .grad", "what `", "a tensor")
+_HEADS = ("the earlier ", "the result", "the two results", "the seed gradient", "the .grad", "what `", "a tensor")
 
 
 def capital(words: str) -> str:

@@ -128,6 +128,8 @@ class Nodes:
         note.event = event
         if event is not None:
             note.place, note.module = event.place, event.module
+            if event.phase == "backward" and event.graph is not None and recorder.graphs[event.graph].create_graph:
+                note.place = recorder.graphs[event.graph].place  # no line of forward made it: the call of backward did
             if event.node is None or (event.graph is None and note.sequence < self.notes[event.node].sequence):
                 event.node = note.id  # the first that it made: later ones only connect it
         if (variable := getattr(function, "variable", None)) is not None and note.name == "AccumulateGrad":

@@ -12,6 +12,9 @@ aten = torch.ops.aten
 #: Operations that change nothing a reader could see, unless they allocate or make a node.
 _QUIET = {"aten.detach", "aten.alias", "aten.t", "aten.view", "aten.expand", "aten.transpose", "aten.unsqueeze"}
 
+#: What item(), float() and printing come to: a number is read, and no forward begins with that.
+_READS = "aten._local_scalar_dense"
+
 #: What torch asks a tensor subclass about itself, while it holds that tensor's lock: nothing may be read then.
 _QUESTIONS = {
     *(f"aten.sym_{what}" for what in ("is_contiguous", "numel", "size", "storage_offset", "stride")),
@@ -24,7 +27,7 @@ _QUESTIONS = {
 class Operation:
     """Facts about one operator, looked up once a recording."""
 
-    __slots__ = ("add", "detach", "foreach", "func", "lift", "name", "question", "quiet", "written")
+    __slots__ = ("add", "detach", "foreach", "func", "lift", "name", "question", "quiet", "reads", "written")
 
     def __init__(self, func: Any) -> None:
         self.func = func  # held, so that its id stays its own
@@ -33,6 +36,7 @@ class Operation:
         self.detach = func is aten.detach.default
         self.lift = func is aten.lift_fresh.default
         self.quiet = self.name in _QUIET
+        self.reads = self.name == _READS
         self.question = self.name in _QUESTIONS
         arguments = func._schema.arguments if func._schema.is_mutable else ()
         self.written = tuple(  # arguments that it changes in place

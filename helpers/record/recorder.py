@@ -594,7 +594,9 @@ class Recorder:
                 phase = "step"
             else:
                 place, outer = self.places.here(3)
-                if grad and needs or sequence != self._sequence:  # a custom Function's forward runs without grad
+                if (
+                    grad and needs and not op.reads or sequence != self._sequence
+                ):  # a custom Function's forward runs without grad
                     self._forward = True
                 phase = "forward" if self._forward or not self.graph_wanted else "between"
                 if outer is not None:
@@ -648,6 +650,8 @@ class Recorder:
             self._done = event
         if not private.RAW:
             event.hooked = self.hooks.depth > 0
+        if op.name == "profiler._record_function_enter_new" and args and isinstance(args[0], str):
+            event.note = args[0]
         if op.written:
             for tensor in op.writes(args, kwargs):
                 for note in self.see_all(tensor):

@@ -52,6 +52,20 @@ def accumulation():
     return run
 
 
+def loop():
+    model = nn.Linear(3, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    batch = torch.ones(2, 3)
+    with record() as run:
+        for _ in range(3):
+            optimizer.zero_grad()
+            loss = model(batch).pow(2).mean()
+            loss.backward()
+            optimizer.step()
+            loss.item()
+    return run
+
+
 def retained():
     x = torch.ones(3, 4, requires_grad=True)
     with record() as run:
@@ -207,8 +221,8 @@ def hostile():
 
 
 MAKERS = (
-    product, layer, accumulation, retained, version_error, second_time, forward_error, double, checkpointed, reentrant,
-    offloaded, pruned, no_gradients, custom, transformer, hostile,
+    product, layer, accumulation, loop, retained, version_error, second_time, forward_error, double, checkpointed,
+    reentrant, offloaded, pruned, no_gradients, custom, transformer, hostile,
 )  # fmt: skip
 
 

@@ -9,8 +9,9 @@ from dataclasses import replace
 from functools import cache
 
 import pytest
+import torch
 
-from helpers import data
+from helpers import data, record
 from helpers.data import kept_moment, live_storages, state_at, timeline
 from helpers.figures import ledger, overview_figure, player_figure
 from helpers.figures.overview import code_lines, graph_shown, line_of
@@ -257,6 +258,35 @@ def test_repetitions_stand_in_order():
     ]
     for item in names:
         assert [layer for layer, _ in item] == [str(i) for i in range(1, 13)] and len({rest for _, rest in item}) == 1
+
+
+def test_rounds_begin_with_the_loop():
+    """A round begins where its gradients are cleared, not with its forward; what it ends with is its own."""
+    recording, found = REAL["loop"](), given("loop")
+    assert len(found["rounds"]) == 3 and found["rounds"][0][0] == 1
+    for first, last in found["rounds"]:
+        assert "`SGD.zero_grad()` is called" in " ".join(found["words"][i] for i in found["caption"][first])
+        assert recording.events[last - 1].op == "aten._local_scalar_dense"
+    assert "round" not in " ".join(found["words"])
+    x = torch.ones(3, requires_grad=True)
+    with record() as run:
+        before = torch.ones(3)
+        for _ in range(2):
+            batch = before * 2
+            (x * batch).sum().backward()
+    rounds = parsed(player_figure(run.recording))[2]["rounds"]
+    made = [e.index + 1 for e in run.recording.events if e.phase == "between" and e.op == "aten.mul"]
+    assert [first for first, _ in rounds] == made and made[0] > 1
+
+
+def test_backward_starts_only_where_it_ran():
+    x = torch.ones(3, requires_grad=True)
+    with record() as run:
+        y = (x * 2).sum()
+    assert y.requires_grad and "backward starts here" not in player_figure(run.recording).html
+    picture = drawings(player_figure(run.recording), parsed(player_figure(run.recording))[2])[0]
+    assert "Sum" in picture and "backward starts here" not in picture
+    assert "backward starts here" in drawings(figure_of("layer"), given("layer"))[0]
 
 
 def test_like_graphs_share_a_drawing():

@@ -5,13 +5,14 @@ from functools import cache
 
 import pytest
 import torch
+from torch.utils.checkpoint import checkpoint
 
 from helpers import record
-from helpers.data import state_at, timeline
+from helpers.data import MemoryEvent, phases, state_at, timeline
 from helpers.figures import graph_figure, kept_figure, player_figure
 from helpers.figures.overview import error_words
 from helpers.figures.player import MOST_STEPS
-from helpers.figures.player_words import Teller
+from helpers.figures.player_words import State, Teller
 from tests.figures.player_samples import SAMPLES as REAL
 from tests.figures.recordings import SAMPLES as BY_HAND
 
@@ -106,9 +107,9 @@ def test_gradients_and_phases(name):
     before = ""
     for event, words in zip(recording.events, said[1:], strict=True):
         if event.kind == "accumulate":
-            assert "A gradient arrives at " in words
+            assert re.search("A gradient (arrives|has arrived) at ", words)
             first = event.accumulated.first
-            assert first == ("it becomes" in words) and first != ("was there" in words)
+            assert first == ("it becomes" in words) and first != ("was there" in words or "now holds the sum" in words)
         if event.kind == "enter":
             graph = recording.graphs[event.graph]
             assert ("retain_graph=True" in words or "create_graph=True" in words) == graph.retained
@@ -178,9 +179,132 @@ def test_packed_retained_and_meeting_gradients():
     said = captions("retained")
     assert sum("Nothing is released: retain_graph=True." in words for words in said) == 2
     assert any("Its graph stays, with all that it keeps: retain_graph=True." in words for words in said)
-    assert any(words.startswith("Backward. Two gradients of one tensor meet") for words in said)
+    assert any(words.startswith("Backward. Two gradients of x meet") for words in said)
     assert any("The gradient for x meets the one that is there: `add_` sums them in place." in words for words in said)
     assert any("Nothing is released: create_graph=True." in words for words in captions("double"))
+
+
+def said_of(run):
+    recording = run.recording
+    return [" ".join(parts) for parts in Teller(recording, timeline(recording)).captions()]
+
+
+def test_reading_a_number_is_no_forward():
+    """item() at the end of a round opens no forward, and is of the round that it ends."""
+    recording, said = REAL["loop"](), captions("loop")
+    reads = [p for p, words in enumerate(said) if "A tensor's number is read" in words]
+    assert len(reads) == 3 and reads[-1] == len(recording.events)
+    assert all(re.search(r"In between\. .* \(line \d+\), as `item\(\)` does: no new memory\.$", said[p]) for p in reads)
+    forwards = [first for phase, first, _ in phases(recording) if phase == "forward"]
+    assert len(forwards) == 3 and all(recording.events[first].op == "aten.t" for first in forwards)
+    assert sum("Forward is over" in words for words in said) == 3
+
+
+def test_marks_of_the_optimizer():
+    said = captions("loop")
+    assert re.fullmatch(r"Before forward\. `SGD\.zero_grad\(\)` is called \(line \d+\)\.", said[1])
+    assert re.fullmatch(r"Before forward\. `SGD\.zero_grad\(\)` is over \(line \d+\)\.", said[2])
+    for method in ("zero_grad", "step"):
+        assert sum(f"`SGD.{method}()` is called" in words for words in said) == 3
+        assert sum(f"`SGD.{method}()` is over" in words for words in said) == 3
+    x = torch.ones(2)
+    with record() as run:
+        with torch.profiler.record_function("mine"):
+            x + 1
+    assert said_of(run)[1].startswith("A mark mine for PyTorch's profiler begins (line")
+    assert said_of(run)[-1].startswith("A mark mine for PyTorch's profiler ends (line")
+    assert not any("In between" in words or "Before forward" in words for words in said_of(run))
+
+
+def test_what_a_hook_packs_may_be_alive_anyway():
+    """A checkpoint's second forward puts leaves in the place of leaves: they are no bytes more."""
+    model, x = torch.nn.Linear(16, 16), torch.ones(8, 16, requires_grad=True)
+    layers = torch.nn.Sequential(model, torch.nn.ReLU())
+    with record() as run:
+        h = checkpoint(layers, x, use_reentrant=False)
+        checkpoint(layers, h, use_reentrant=False).sum().backward()
+    packs = [words for words in said_of(run) if "hook packs" in words]
+    assert "packs them; 512 B stand in their place, and 1,024 B that are alive anyway." in packs[0]
+    assert "packs them; what stands in their place is alive anyway, 1,536 B." in packs[1]
+
+
+def test_the_graph_of_a_second_forward_is_called_so():
+    recording = REAL["reentrant"]()
+    told = Teller(recording, timeline(recording))
+    told.captions()
+    made = [n.id for n in recording.nodes if n.event is not None and recording.events[n.event].phase == "backward"]
+    assert told.second and told.second <= set(made)
+    saved = next(s for s in recording.saved if s.node in told.second)
+    told.gone_at = {0: [saved]}
+    event = MemoryEvent(0, "free", "backward")
+    assert told.tell_free(event, State.before(recording), {})[0].startswith(
+        "The graph of the second forward is dropped"
+    )
+    told.gone_at = {0: [next(s for s in recording.saved if s.node not in told.second)]}
+    assert told.tell_free(event, State.before(recording), {})[0].startswith("A graph is dropped")
+
+
+def test_two_nodes_of_one_name():
+    x = torch.ones(4, requires_grad=True)
+    with record() as run:
+        a = x * 1
+        loss = (a.pow(2) + a.pow(3)).sum()
+        (g,) = torch.autograd.grad(loss, x, create_graph=True)
+        g.sum().backward()
+    said = said_of(run)
+    assert sum("`PowBackward0` keeps its input a, 16 B" in words for words in said) == 1
+    another = "`PowBackward0` keeps its input a, kept already by another `PowBackward0`"
+    assert sum(another in words for words in said if words.startswith("Forward.")) == 1
+    assert any("A new `PowBackward0` keeps its input a, " in words for words in said if "is at work" in words)
+    x = torch.ones(4, requires_grad=True)
+    with record() as run:
+        a = x * 1
+        (a.pow(2) + a.pow(3)).sum().backward()
+    assert any(" Another `PowBackward0` still keeps it: 16 B stay." in words for words in said_of(run))
+
+
+def test_nodes_made_in_backward_are_of_the_line_that_called_it():
+    x = torch.ones(4, requires_grad=True)
+    with record() as run:
+        y = x.tanh().sum()
+        (g,) = torch.autograd.grad(y, x, create_graph=True)
+        g.pow(2).sum().backward()
+    recording = run.recording
+    node = next(n for n in recording.nodes if n.name == "TanhBackwardBackward0")
+    assert node.place == recording.graphs[0].place
+    line = recording.place_of(node.place).outer.line
+    assert any(f"`TanhBackwardBackward0` has run (line {line})" in words for words in said_of(run))
+    assert any(f"`TanhBackward0` has run (line {line - 1})" in words for words in said_of(run))
+
+
+def test_a_sum_of_gradients_is_told_once():
+    assert any(
+        words.endswith("A gradient has arrived at x: x.grad now holds the sum, 48 B.") for words in captions("retained")
+    )
+    with record() as run:
+        (torch.ones(4, requires_grad=True) * 2).sum().backward()
+    assert any("A gradient arrives at an unnamed leaf: it becomes its .grad, 16 B." in words for words in said_of(run))
+    x = torch.ones(4, requires_grad=True)
+    with record() as run:
+        y = x.exp()
+        (y.sin() + y.cos()).sum().backward()
+        (x.exp() * x).sum().backward()
+        h = (x * 1).tanh()
+        (h * h.detach() * (x * 1).sin().mul(3)).sum()
+    said = [words for words in said_of(run) if "Two gradients of" in words]
+    assert [re.search("Two gradients of (.*) meet", words)[1] for words in said] == ["y", "x"]
+
+
+def test_an_earlier_tensor_of_a_name():
+    x = torch.ones(4, requires_grad=True)
+    with record() as run:
+        for _ in range(2):
+            loss = (x * x).sum()
+            loss.backward()
+    said = said_of(run)
+    assert sum("the earlier loss" in words for words in said) == 1
+    assert not any("the earlier loss" in words for words in said[: len(said) // 2])
+    assert loss.requires_grad
 
 
 def test_a_graph_that_is_dropped():
