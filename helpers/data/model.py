@@ -168,7 +168,7 @@ class Node:
     saved: tuple[int, ...] = ()
     scalars: tuple[SavedScalar, ...] = ()
     names: tuple[str, ...] = ()  # variable names of its outputs
-    place: int | None = None  # the forward line that made it
+    place: int | None = None  # the line that made it: forward's, or that of the backward in which it was made
     module: str = ""  # "layers.0.attention"; "" outside any module
     sequence: int | None = None  # None for leaves
     leaf: Leaf | None = None

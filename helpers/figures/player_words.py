@@ -368,7 +368,7 @@ class Teller:
         if not event.allocated:
             operation = text.forward_operation(event.op)
             if operation.endswith("_") and not operation.endswith("__"):
-                return "changed a tensor in place"
+                return f"changed {self.written(event, operation)} in place"
             if operation in VIEWS:
                 return "only looks at its input another way, no new memory"
             return "took no new memory"
@@ -376,6 +376,13 @@ class Teller:
             nbytes = text.exact(state.bytes_of(event.allocated))
             return f"made {text.plural(len(event.allocated), 'tensor')}, {nbytes} in all"
         return "made " + " and ".join(self.new(s, state) for s in event.allocated)
+
+    def written(self, event: MemoryEvent, operation: str) -> str:
+        """What an operation changed in place, as far as can be told: a node that keeps it knows."""
+        storages = {s for saved in self.changed.get(event.index, ()) for s in saved.storages}
+        if operation.startswith("_foreach_"):
+            return "tensors"
+        return self.describe(storages.pop()) if len(storages) == 1 else "a tensor"
 
     def new(self, s: int, state: State) -> str:
         storage = self.recording.storages[s]
