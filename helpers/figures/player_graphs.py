@@ -9,7 +9,7 @@ from helpers.data import Recording
 from . import text
 from .graph import Drawn, drawn
 from .graph_text import twin_of
-from .order import Folding, fold
+from .order import Block, Folding, fold
 from .view import View, flags_of, rows_like, title_of, view_of
 
 #: Different drawings in one player at most, and their bytes beside the still's own.
@@ -212,6 +212,11 @@ def blocks_of(found: Drawn) -> list[dict]:
                 frames.setdefault(found.scene.items[i].block, number if place is not None else -1)
         number += place is not None
     return [
-        {"frame": frames.get(b, -1), "label": f"{block.count:,} × {block.label}", "count": block.count}
+        {"frame": frames.get(b, -1), "label": times(block), "count": block.count}
         for b, block in enumerate(found.folding.blocks)
     ]
+
+
+def times(block: Block) -> str:
+    """ "12 modules (layers.0 … layers.11)", "12 × the same 18 operations"."""
+    return f"{block.count:,} modules ({block.label})" if " … " in block.label else f"{block.count:,} × {block.label}"
