@@ -133,6 +133,7 @@ function modelOf(given) {
     graphs: list(raw.graphs),
     drawings: list(raw.drawings),
     memory: raw.memory || null,
+    ledger: list(raw.ledger),
     jumps: list(raw.jumps),
     error: raw.error || null,
     amount: (p, c) => live[p * width + c],
@@ -173,6 +174,7 @@ function next(moments, p) {
 
 const KEYS = "Keys: ← → one step, with Shift ten · Page Up, Page Down: phase · Home, End · Space: play or pause · " +
   "f, b, p, e: forward, backward, peak, error or end · ↑ ↓: from part to part inside the code or the graph, Enter: go there";
+const HINT = "Click an operation, a tensor, a line or a moment: the rest follows.";
 const SPEEDS = [["0.5", "½ ×"], ["1", "1 ×"], ["2", "2 ×"], ["4", "4 ×"], ["16", "16 ×"]];
 const TICK = 1100; // ms a step at speed 1: time to read a short caption
 
@@ -181,20 +183,23 @@ function playerIn(root, model) {
   let p = -1;
   let timer = 0;
   const main = make("div", { class: "player", role: "group", "aria-label": `Player. ${model.title}`, tabindex: "-1" });
-  const detail = make("p", { class: "detail" }, "Click an operation, a tensor, a line or a moment: the rest follows.");
+  const detail = make("p", { class: "detail" }, HINT);
   const controls = controlsOf(model, { go, toggle, jump });
   const words = captionOf(model);
   const code = codeOf(model, { go, tell });
   const graph = graphOf(model, { go, tell });
   const memory = memoryOf(model, { go });
-  const views = [controls, words, code, graph, memory].filter(Boolean);
+  const ledger = ledgerOf(model);
+  const views = [controls, words, code, graph, memory, ledger].filter(Boolean);
   const stage = make("div", { class: code && graph ? `stage two${graph.width > 800 ? " wide" : graph.width > 580 ? " middling" : ""}` : "stage" }, code && code.element, graph && graph.element,
     make("div", { class: "aside" }, detail, graph && graph.legend));
   main.append(controls.element, words.element, stage);
   if (memory) main.append(memory.element);
-  main.append(...ledgerOf(), make("details", { class: "help" }, make("summary", {}, "Keys"), make("p", {}, KEYS)));
+  if (ledger) main.append(ledger.element);
+  main.append(make("details", { class: "help" }, make("summary", {}, "Keys"), make("p", {}, KEYS)));
   root.append(main);
 
+  // About what was clicked, until the next step.
   function tell(content) {
     if (content) detail.textContent = content;
   }
@@ -205,6 +210,7 @@ function playerIn(root, model) {
     const before = p;
     p = to;
     try {
+      if (detail.textContent !== HINT) detail.textContent = HINT;
       if (main.dataset.phase !== model.phase(p)) main.dataset.phase = model.phase(p);
       const failed = model.what(p) === "error";
       if (failed !== main.hasAttribute("data-failed")) main.toggleAttribute("data-failed", failed);
@@ -437,10 +443,11 @@ function captionOf(model) {
   // A hidden copy of a long caption keeps the room, so that nothing below jumps from step to step.
   const all = Array.from({ length: model.n + 1 }, (_, p) => `${model.caption(p)} ${model.closing(p)}`);
   all.sort((a, b) => a.length - b.length);
-  const longest = all[Math.floor(0.97 * model.n)];
+  const longest = model.n > 200 ? all[Math.floor(0.97 * model.n)] : all[model.n];
+  const long = all[model.n].length > 700; // an error's message: it scrolls in its place
   const room = make("p", { class: "caption room", "aria-hidden": "true" }, longest.replaceAll("`", ""));
   return {
-    element: make("div", { class: model.rounds.length > 1 ? "says" : "says plain" }, badge, make("div", { class: "words" }, room, text)),
+    element: make("div", { class: model.rounds.length > 1 ? "says" : "says plain" }, badge, make("div", long ? { class: "words long", tabindex: "0", role: "group", "aria-label": "What happens" } : { class: "words" }, room, text)),
     quiet(on) {
       if (on === quiet) return;
       quiet = on;
@@ -608,6 +615,8 @@ const ITEM = [[FUTURE, "is-future"], [MADE, "is-made"], [NOW, "is-now"], [DONE, 
 const KEPT = 2, NOW_KEPT = 4, NOW_GONE = 8, GONE = 16, CHANGED = 32;
 const TENSOR = [[FUTURE, "is-future"], [KEPT, "is-kept"], [NOW_KEPT, "is-now-kept"], [NOW_GONE, "is-now-gone"], [GONE, "is-gone"], [CHANGED, "is-changed"]];
 
+const BARE = 1; // a frame in which nothing is kept
+
 // A folded block goes from one repetition to the next at a step. That changes all its parts at once, and to write to
 // each would be slow. So each class that is written has a generation, "a" or "b", and its block says which one counts:
 // to turn that over makes the whole block look as a repetition does where it is entered: before its forward
@@ -619,9 +628,25 @@ function write(part, base, names, state, gen) {
   part.gen = gen;
 }
 
+// A folded block is drawn with the names of its first repetition: "0.weight", "in module 3.norm". Of any other one
+// shown in it, those numbers would be wrong.
+function anyOf(words) {
+  return words.replace(/(^|[\s.])\d+(?=\.[A-Za-z_])/g, "$1…").replace(/(\bin (?:module )?(?:[A-Za-z_][\w.]*\.)?)\d+(?=$|[\s.])/g, "$1…");
+}
+
 function foldsOf(sheet, cast) {
   const folds = [-1, ...cast.blocks.keys()].map((block) => ({ block, gen: "a", rep: -1, element: draw("g", { class: "gen-a" }) }));
   sheet.units.forEach((unit, i) => folds[cast.items[i].block + 1].element.append(unit));
+  for (const fold of folds.slice(1))
+    for (const text of fold.element.querySelectorAll("text")) {
+      const words = anyOf(text.textContent);
+      if (words === text.textContent) continue;
+      const other = text.cloneNode();
+      other.textContent = words;
+      other.classList.add("of-any");
+      text.classList.add("of-first");
+      text.after(other);
+    }
   sheet.plan.append(...folds.map((fold) => fold.element), sheet.sign);
   return folds;
 }
@@ -629,13 +654,15 @@ function foldsOf(sheet, cast) {
 function turnOver(fold, rep, backward, sheet, cast) {
   const before = fold.rep;
   fold.rep = rep;
-  if (before < 0) return;
+  const names = rep ? " elsewhere" : "";
+  if (before < 0 && !rep) return;
+  if (before < 0) return fold.element.setAttribute("class", `gen-${fold.gen}${names}`);
   const begins = backward ? rep < before : rep > before;
   const base = begins === backward ? "" : backward ? "base-done" : "base-future";
   const [item, leaf, tensor] = { "": [MADE, MADE, KEPT], "base-done": [MADE | DONE, MADE | DONE, GONE], "base-future": [FUTURE, MADE, FUTURE] }[base];
   const { gen } = fold;
   fold.gen = gen === "a" ? "b" : "a";
-  fold.element.setAttribute("class", `gen-${fold.gen} ${base}`);
+  fold.element.setAttribute("class", `gen-${fold.gen} ${base}${names}`);
   // What was last written two generations ago would count again: it must be written anew.
   const as = (part, state) => (part.gen === fold.gen ? -1 : state);
   cast.items.forEach((member, i) => {
@@ -644,6 +671,8 @@ function turnOver(fold, rep, backward, sheet, cast) {
     part.state = as(part, part.leaf ? leaf : item);
     part.look = part.badgeGen === fold.gen ? "" : base !== "base-done" ? "grad" : part.words === "grad" ? "grad is-there" : "";
   });
+  for (const frame of sheet.frames)
+    if (cast.items[frame.item].block === fold.block) frame.state = as(frame, base ? BARE : NO);
   cast.tensors.forEach((member, i) => {
     if (member.block === fold.block) sheet.tensors[i].state = as(sheet.tensors[i], tensor);
   });
@@ -708,15 +737,18 @@ function sheetOf(svg) {
       name: [...group.querySelectorAll("text")].map((text) => text.textContent).join(", "),
     };
   });
-  const units = items.map((item) => {
+  const frames = [];
+  const units = items.map((item, i) => {
     const region = item.group.querySelector(".region");
     const unit = draw("g", { class: "unit" });
+    if (region) frames.push({ group: unit, state: NO, item: i });
     item.group.before(unit);
     unit.append(item.group);
     if (region) {
       const first = region.previousElementSibling;
       while (first && first.nextElementSibling && !first.nextElementSibling.matches(".ran")) unit.append(first.nextElementSibling);
       if (first && first.localName === "path") unit.append(first);
+      frames.at(-1).tensors = tensors.flatMap(({ group }, t) => (unit.contains(group) ? [t] : []));
     }
     if (item.badge) unit.append(item.badge);
     return unit;
@@ -727,7 +759,7 @@ function sheetOf(svg) {
   const shift = (plan.getAttribute("transform") || "").match(/-?[\d.]+/g) || [0, 0];
   const [dx, dy] = plan === svg ? [0, 0] : [Number(shift[0]) || 0, Number(shift[1]) || 0];
   const margin = 16;
-  const sheet = { svg, plan, items, tensors, units, folds: null, wires, sign, lit: [], scale: 1, origin: [margin, margin], width: num(svg, "width") };
+  const sheet = { svg, plan, items, tensors, units, frames, folds: null, wires, sign, lit: [], scale: 1, origin: [margin, margin], width: num(svg, "width") };
   if (extent.right > extent.x) {
     sheet.width = extent.right - extent.x + 2 * margin;
     const height = extent.bottom - extent.y + 2 * margin;
@@ -738,7 +770,7 @@ function sheetOf(svg) {
   for (const name of ["width", "height", "role", "xml:space"]) svg.removeAttribute(name);
   const legend = svg.querySelector(".legend");
   if (legend) legend.remove();
-  sheet.legend = legend ? legendOf(legend).map(([form, words]) => keyOf(form, words)) : [];
+  sheet.legend = legend ? legendOf(legend).map(([form, words]) => keyOf(form, words.replace(/is filled$/, "will be filled"))) : [];
   svg.setAttribute("role", "group");
   svg.style.width = `${sheet.width}px`;
   svg.style.minWidth = `${Math.round(sheet.width * 0.75)}px`;
@@ -794,7 +826,7 @@ function graphOf(model, { go, tell }) {
   const head = make("div", { class: "head" });
   const pane = make("div", { class: "pane drawing" });
   const foot = make("div", { class: "legend-of" });
-  const signs = signsOf();
+  const signs = signsOf(model);
   const scroll = paneOf(pane);
 
   function sheetFor(number) {
@@ -850,15 +882,26 @@ function graphOf(model, { go, tell }) {
       rep[p - first] = place ? place[1] : p > first ? rep[p - first - 1] : 0;
     }
     const count = Math.max(1, Number(block.count) || 1);
+    const named = new Map();
+    // The modules of one repetition, by what they have in common.
+    function modules(k) {
+      if (!named.has(k)) {
+        const found = cast.items.filter((item) => item.block === b).flatMap((item) => list(item.reps[k]))
+          .map((id) => /\bin module ((?:[A-Za-z_]\w*\.)*\d+)\b/.exec((model.nodes[id] || {}).more)?.[1]);
+        const names = [...new Set(found.filter(Boolean))];
+        named.set(k, names.length ? `, module${names.length > 1 ? "s" : ""} ${names.slice(0, 3).join(", ")}${names.length > 3 ? ", …" : ""}` : "");
+      }
+      return named.get(k);
+    }
     const choose = make("select", { "aria-label": `Which of ${block.label}` },
-      make("option", { value: "" }, "follow"), ...Array.from({ length: count }, (_, k) => make("option", { value: k }, `${k + 1} of ${count}`)));
+      make("option", { value: "" }, "follow"), ...Array.from({ length: count }, (_, k) => make("option", { value: k }, `${k + 1} of ${count}${modules(k)}`)));
     const told = document.createTextNode("");
     choose.addEventListener("change", () => show(here));
     return {
       element: make("div", { class: "block" }, make("span", { class: "name" }, String(block.label ?? "")), choose, make("span", { class: "which" }, told)),
       now(p) {
         const chosen = choose.value === "" ? rep[clamp(p - first, 0, rep.length - 1)] : Number(choose.value);
-        const words = `showing ${chosen + 1} of ${count}`;
+        const words = `showing ${chosen + 1} of ${count}${modules(chosen)}`;
         if (told.data !== words) told.data = words;
         return chosen;
       },
@@ -948,12 +991,12 @@ function graphOf(model, { go, tell }) {
   // Names and Tab stops belong to the graph that is shown: its nodes have moments of their own.
   function name(cast) {
     const { sheet } = cast;
-    sheet.items.forEach((item, i) => label(item, momentsOf(cast.items[i].reps.flat(), model.momentsOfNode)));
-    sheet.tensors.forEach((tensor, i) => label(tensor, momentsOf(cast.tensors[i].reps.flat(), model.momentsOfSaved)));
+    sheet.items.forEach((item, i) => label(item, cast.items[i], model.momentsOfNode));
+    sheet.tensors.forEach((tensor, i) => label(tensor, cast.tensors[i], model.momentsOfSaved));
   }
-  function label(part, moments) {
-    if (!moments.length) return;
-    part.group.setAttribute("aria-label", `${part.name}. ${steps(moments)}`);
+  function label(part, { reps, block }, of) {
+    const moments = momentsOf(reps.flat(), of);
+    if (moments.length) part.group.setAttribute("aria-label", `${block < 0 ? part.name : anyOf(part.name)}. ${steps(moments)}`);
   }
   function momentsOf(ids, of) {
     return [...new Set(ids.flatMap((id) => of(id)))].sort((a, b) => a - b);
@@ -976,8 +1019,8 @@ function graphOf(model, { go, tell }) {
       const ids = list(member.reps[repOf(current, member, here)]);
       const entries = of === "items" ? model.nodes : model.saved;
       const moments = momentsOf(ids, of === "items" ? model.momentsOfNode : model.momentsOfSaved);
-      tell(ids.map((id) => (entries[id] || {})[of === "items" ? "more" : "words"]).filter(Boolean).join(" · "));
       if (moments.length) go(next(moments, here));
+      tell(ids.map((id) => (entries[id] || {})[of === "items" ? "more" : "words"]).filter(Boolean).join(" · "));
     });
   }
 
@@ -1006,12 +1049,18 @@ function graphOf(model, { go, tell }) {
       if (item.leaf) badge(item, nodes, p, gen);
       if (state & NOW && now < 0) now = i;
     });
+    const kept = [];
     current.tensors.forEach((member, i) => {
       const tensor = sheet.tensors[i];
       const [state, packed] = tensorState(list(member.reps[member.block < 0 ? 0 : reps[member.block]]), p);
       const base = packed ? `${tensor.base} is-packed` : tensor.base;
       if (state !== tensor.state) write(tensor, base, TENSOR, state, folds[member.block + 1].gen);
+      kept[i] = state & KEPT;
     });
+    for (const frame of sheet.frames) {
+      const state = frame.tensors.some((i) => kept[i]) ? NO : BARE;
+      if (state !== frame.state) write(frame, "unit", [[BARE, "is-bare"]], state, folds[current.items[frame.item].block + 1].gen);
+    }
     point(sheet, sheet.items[now], p);
     light(sheet, now, p);
   }
@@ -1102,13 +1151,19 @@ function memoryOf(model, { go }) {
       return (y > top - 16 && y < base + 20) || (y > base + 30 && y < base + 41 && text.hasAttribute("font-weight"));
     }).map((text) => {
       const anchor = text.getAttribute("text-anchor") || "start";
-      const mark = make("span", { class: anchor, "aria-hidden": "true" }, text.textContent);
+      const failed = text.getAttribute("fill") === "#983000";
+      const mark = make("span", { class: anchor, "aria-hidden": "true" }, failed ? `${text.textContent} ✕` : text.textContent);
       if (text.hasAttribute("font-weight")) mark.classList.add("strong");
+      if (num(text, "y") < top) mark.classList.add("above"); // over the cursor's triangle
+      // In the still a cross of lines follows; stretched with the plot it would be no cross.
+      if (failed) mark.classList.add("failed");
+      if (anchor === "middle" && num(text, "x") - left > 0.94 * w) mark.className = mark.className.replace("middle", "end");
       mark.style.left = `${(100 * (num(text, "x") - left)) / w}%`;
       mark.style.top = `${(100 * (num(text, "y") - 4 - y0)) / h}%`;
       return mark;
     });
     for (const text of texts) text.remove();
+    for (const cross of svg.querySelectorAll('path[stroke="#983000"]')) cross.remove();
     for (const part of svg.querySelectorAll(".legend, .part, .ground, title")) part.remove();
     for (const name of ["width", "height", "role"]) svg.removeAttribute(name);
     svg.setAttribute("viewBox", `${left} ${y0} ${w} ${h}`);
@@ -1160,10 +1215,10 @@ function memoryOf(model, { go }) {
 
 // ------------------------------------------------------------------------------------------------ what stands below
 
-// The still's ledger, in the player's own colours.
-function ledgerOf() {
+// The still's ledger, in the player's own colours. A first column says of each row where it stands at this step.
+function ledgerOf(model) {
   const part = still.querySelector('[data-part="kept"]');
-  if (!part) return [];
+  if (!part) return null;
   const copy = part.cloneNode(true);
   for (const element of [copy, ...copy.querySelectorAll("*")]) {
     const right = element.style.textAlign === "right";
@@ -1173,23 +1228,54 @@ function ledgerOf() {
     if (right) element.classList.add("right");
     if (mono) element.classList.add("mono");
   }
-  return [make("div", { class: "view ledger", role: "group", "aria-label": "Kept for backward" }, make("p", { class: "heading" }, "Kept for backward"), make("div", { class: "pane", tabindex: "0", role: "group", "aria-label": "Ledger" }, copy))];
+  // A table that the data do not speak of stands as it is.
+  const trs = model.ledger.length ? [...copy.querySelectorAll("tbody tr")] : [];
+  const rows = model.ledger.map((ids, k) => {
+    const spans = list(ids).map((id) => model.saved[id]).filter((tensor) => tensor && typeof tensor.kept === "number");
+    return { tr: trs[k], spans, word: document.createTextNode(""), look: "" };
+  }).filter((row) => row.tr);
+  if (rows.length) copy.querySelector("thead tr")?.prepend(make("th", { scope: "col" }, "at this step"));
+  for (const tr of trs) tr.prepend(make("td", { class: "state" }, rows.find((row) => row.tr === tr)?.word));
+  const ids = new Set(model.ledger.flat());
+  const holds = (graph) => list(graph.tensors).flat().some((id) => ids.has(id));
+  const graph = model.graphs.find((one) => model.drawings[one.drawing] === null && holds(one)) || model.graphs.find(holds);
+  const title = graph && model.graphs.length > 1 ? `Kept for backward. ${graph.title}` : "Kept for backward";
+  const element = make("div", { class: "view ledger", role: "group", "aria-label": "Kept for backward" },
+    make("p", { class: "heading" }, title), make("div", { class: "pane", tabindex: "0", role: "group", "aria-label": "Ledger" }, copy));
+  return {
+    element,
+    show(p) {
+      for (const row of rows) {
+        const { spans } = row;
+        const begun = spans.filter(({ kept }) => kept <= p);
+        const held = begun.filter(({ gone }) => typeof gone !== "number" || p < gone).length;
+        const look = !spans.length ? "" : held ? "is-kept" : begun.length === spans.length ? "is-gone" : "is-future";
+        const word = { "is-kept": "kept", "is-gone": "gone", "is-future": "to come", "": "" }[look];
+        const more = held && spans.length > 1 ? `${word}, ${whole(held)} of ${whole(spans.length)}` : word;
+        if (row.word.data !== more) row.word.data = more;
+        if (row.look !== look) row.tr.setAttribute("class", (row.look = look));
+      }
+    },
+  };
 }
 
 function keyOf(form, words) {
   return make("div", { class: "key" }, make("span", { class: "form", "aria-hidden": "true" }, form), words);
 }
 
-// What a drawing shows only when it lives.
-function signsOf() {
+// What a drawing shows only when it lives: the signs that occur in this recording.
+function signsOf(model) {
   const form = (name, ...children) => draw("svg", { class: name, viewBox: "-13 -9 26 18", width: 26, height: 18 }, ...children);
   const ghost = draw("rect", { class: "box", x: -12, y: -7, width: 24, height: 14, rx: 4 });
+  const nodes = Object.values(model.nodes);
+  const some = (name) => nodes.some((node) => list(node[name]).length > 0 && node.name !== "AccumulateGrad");
   return [
     keyOf(form("", draw("g", { class: "now is-there" }, draw("circle", { r: 8 }), draw("path", { d: "M-3.7 -2h7.4L0 4z" }))), "runs at this step"),
-    keyOf(form("", draw("g", { class: "ran is-shown" }, draw("circle", { r: 7 }), draw("path", { d: "M-3.2 0l2.4 2.6l4 -4.6" }))), "its backward has run"),
+    some("ran") && keyOf(form("", draw("g", { class: "ran is-shown" }, draw("circle", { r: 7 }), draw("path", { d: "M-3.2 0l2.4 2.6l4 -4.6" }))), "its backward has run"),
     keyOf(form("", draw("g", { class: "gen-a" }, draw("g", { class: "item a is-future" }, ghost))), "not run, not kept yet; or released"),
-    keyOf(form("", draw("g", { class: "grad is-shown" }, draw("rect", { x: -12, y: -7, width: 24, height: 14, rx: 7 }), draw("text", { x: 0, y: 3, "text-anchor": "middle" }, "grad"))), "a gradient has arrived"),
-  ];
+    Object.values(model.leaves).some((entries) => list(entries).some((entry) => entry[2] !== "cleared")) && keyOf(form("", draw("g", { class: "grad is-shown" }, draw("rect", { x: -12, y: -7, width: 24, height: 14, rx: 7 }), draw("text", { x: 0, y: 3, "text-anchor": "middle" }, "grad"))), "a gradient has arrived"),
+    nodes.some((node) => typeof node.failed === "number") && keyOf(form("", draw("g", { class: "gen-a" }, draw("g", { class: "item a is-failed" }, ghost.cloneNode()))), "raised the error"),
+  ].filter(Boolean);
 }
 
 // Last, since all that stands above must be there.

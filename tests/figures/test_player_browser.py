@@ -6,10 +6,13 @@ import re
 import shutil
 
 import pytest
+import torch
+from torch import nn
 
+from helpers import record
 from helpers.figures.bundle import card, page
 from helpers.figures.player import HERE, as_json, player_figure, steps_of
-from tests.figures.player_samples import SAMPLES
+from tests.figures.player_samples import SAMPLES, recorded
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="browser: playwright is not installed")
 axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="browser: axe is not installed")
@@ -104,6 +107,16 @@ class Opened:
         for key in keys:
             self.page.keyboard.press(key)
         return self.at()
+
+
+def numbered():
+    """Layers that have no names but numbers, folded."""
+    parts = [nn.Linear(8, 8) if k % 2 == 0 else nn.ReLU() for k in range(16)]
+    model = nn.Sequential(*parts)
+    x = torch.ones(4, 8)
+    with record() as run:
+        model(x).sum().backward()
+    return run
 
 
 @pytest.fixture
@@ -291,6 +304,34 @@ def test_a_folded_model_by_keys_and_by_leaps(opened):
     assert player.said == []
 
 
+def test_a_folded_block_has_no_names_of_another_repetition(opened):
+    """Layer 12 is not called layer 1: neither in words that stand in a box nor in those that are read out."""
+    player = opened("transformer")
+    player.go(0)
+    block = f"""() => [...{PLAYER}[0].shadowRoot.querySelectorAll('.drawing svg g[class^=gen-]')][1]"""
+    labels = player.page.evaluate(f"() => [...({block})().querySelectorAll('[aria-label]')].map(e => e.ariaLabel)")
+    assert any("in module …" in label for label in labels)
+    assert not any(re.search(r"in module \d|(^|\s)\d+\.[a-z]", label) for label in labels)
+    choose = player.page.get_by_role("combobox", name="Which of")
+    choose.select_option("11")
+    assert player.page.get_by_text("showing 12 of 12, module 12", exact=True).count() == 1
+    assert choose.locator("option").nth(3).text_content() == "3 of 12, module 3"
+    # a model whose layers are numbered only
+    other = opened(page(player_figure(recorded(numbered))))
+    text = f"""() => [...({block})().querySelectorAll('text')]
+        .filter(e => getComputedStyle(e).display !== 'none').map(e => e.textContent)"""
+    other.go(0)
+    first = other.page.evaluate(text)
+    assert any(re.fullmatch(r"in module \d+", words) for words in first)
+    other.page.get_by_role("combobox", name="Which of").select_option("4")
+    later = other.page.evaluate(text)
+    assert len(later) == len(first)
+    assert not any(re.search(r"in module \d|^\d+\.[a-z]", words) for words in later)
+    assert any(words == "in module …" for words in later) and any(words == "….weight" for words in later)
+    other.page.get_by_role("combobox", name="Which of").select_option("0")
+    assert other.page.evaluate(text) == first
+
+
 def test_at_most_fifty_nodes_are_touched(opened):
     """Over all steps of a 12-layer model, there and back."""
     player = opened("transformer")
@@ -314,6 +355,125 @@ def test_at_most_fifty_nodes_are_touched(opened):
     }}""")
     assert worst["at"] == "0" and worst["steps"] == 2 * worst["max"]
     assert 0 < worst["worst"][0] <= 50, worst
+
+
+LEDGER = f"""() => [...{PLAYER}[0].shadowRoot.querySelectorAll('.ledger tbody tr')].map(tr => [
+    tr.firstChild.textContent, getComputedStyle(tr.firstChild, '::before').content, tr.childElementCount])"""
+
+
+@pytest.mark.parametrize("name", ["product", "layer", "retained", "second_time", "offloaded", "transformer"])
+def test_the_ledger_moves(opened, name):
+    """Each row says in a word, and by a sign, whether its tensor is still to come, kept or gone."""
+    data = Expected(name).data
+    player = opened(name)
+    seen = set()
+    for p in range(0, data["n"] + 1, 1 if data["n"] < 100 else 331):
+        want = []
+        for ids in data["ledger"]:
+            spans = [data["saved"][str(x)] for x in ids if str(x) in data["saved"]]
+            held = sum(s["kept"] <= p and (s["gone"] is None or p < s["gone"]) for s in spans)
+            begun = sum(s["kept"] <= p for s in spans)
+            word = "kept" if held else "gone" if begun == len(spans) else "to come"
+            seen.add(word)
+            sign = {"kept": '"● " / ""', "gone": '"✕ " / ""', "to come": '"○ " / ""'}[word]
+            want.append([f"kept, {held} of {len(spans)}" if held and len(spans) > 1 else word, sign])
+        player.go(p)
+        rows = player.page.evaluate(LEDGER)
+        assert [row[:2] for row in rows] == [*want, ["", "none"]], p
+        assert len({row[2] for row in rows}) == 1  # "Together" stays under its column
+    assert {"kept", "to come"} <= seen
+    assert "gone" in seen or not any(data["saved"][str(ids[0])]["gone"] for ids in data["ledger"])
+    heading = player.page.locator(".ledger .heading").text_content()
+    several = len(data["graphs"]) > 1
+    assert heading.startswith("Kept for backward") and (heading != "Kept for backward") == several
+    assert not several or heading.split(". ", 1)[1] in [g["title"] for g in data["graphs"]]
+
+
+def test_a_frame_fades_with_what_it_holds(opened):
+    """ "kept until backward" stands only around what is kept."""
+    given = Expected("layer")
+    player = opened("layer")
+    framed = f"""() => [...{PLAYER}[0].shadowRoot.querySelectorAll('.unit')].flatMap(unit => {{
+        const words = [...unit.children].find(e => e.localName === 'text');
+        return words && getComputedStyle(words).visibility === 'visible'
+            ? [unit.querySelector('.kept').dataset.saved] : []; }}).sort()"""
+    seen = set()
+    for p in range(given.data["n"] + 1):
+        player.go(p)
+        assert player.page.evaluate(framed) == given.at(p)["pink"], p
+        seen.add(len(given.at(p)["pink"]))
+    assert seen == {0, 1, 2, 3}
+
+
+def test_only_signs_that_occur(opened):
+    keys = f"() => [...{PLAYER}[0].shadowRoot.querySelectorAll('.legend-of .key')].map(e => e.lastChild.textContent)"
+    layer = opened("layer").page.evaluate(keys)
+    assert "leaf: its .grad will be filled" in layer and "a gradient has arrived" in layer
+    assert "raised the error" not in layer
+    failed = opened("version_error").page.evaluate(keys)
+    assert "raised the error" in failed and "a gradient has arrived" not in failed
+    dashes = f"""() => [...{PLAYER}[0].shadowRoot.querySelectorAll('.drawing .item')].map(g =>
+        [g.classList.contains('input'), getComputedStyle(g.querySelector('.box')).strokeDasharray])"""
+    player = opened("layer")
+    future = {dash for _, dash in player.page.evaluate(dashes)}
+    player.go(Expected("layer").data["n"])
+    made = {dash for _, dash in player.page.evaluate(dashes)}
+    assert len(future) == 3 and len(made) == 2 and made < future  # plain, needs no gradient; and to come
+
+
+def test_words_about_what_was_clicked_end_with_the_step(opened):
+    data = Expected("layer").data
+    player = opened("layer")
+    node = next(k for k, v in data["nodes"].items() if v["name"] == "ReluBackward0")
+    detail = player.page.locator(".detail")
+    hint = detail.text_content()
+    player.page.locator(f'.item[data-nodes="{node}"] .box').click()
+    assert detail.text_content() == data["nodes"][node]["more"] != hint
+    player.press("ArrowRight")
+    assert detail.text_content() == hint
+
+
+@pytest.mark.parametrize("name", ["layer", "second_time"])
+def test_nothing_jumps(opened, name):
+    """What stands below the caption keeps its place at each step."""
+    player = opened(name, viewport={"width": 620, "height": 900})
+    tops = set()
+    for p in range(Expected(name).data["n"] + 1):
+        player.go(p)
+        tops.add(player.page.locator(".stage").evaluate("e => e.getBoundingClientRect().top"))
+    assert len(tops) == 1
+
+
+def test_a_long_message_scrolls_in_its_place(opened):
+    words = ["Short.", "RuntimeError: " + "a long message, " * 200]
+    player = opened(planted({"n": 1, "words": words, "caption": [[0], [1]]}))
+    box = player.page.get_by_role("group", name="What happens")
+    assert box.evaluate("e => [e.clientHeight < 260, e.scrollHeight - e.clientHeight]") == [True, 0]
+    player.go(1)
+    assert box.evaluate("e => e.clientHeight < 260 && e.scrollHeight > 2 * e.clientHeight && e.tabIndex === 0")
+
+
+@pytest.mark.parametrize("name", ["layer", "version_error", "product", "accumulation"])
+def test_words_in_the_plot_stand_free(opened, name):
+    """Not over each other, not over the heading, not under the cursor's triangle, at the peak either."""
+    data = Expected(name).data
+    player = opened(name)
+    over = f"""() => {{
+        const root = {PLAYER}[0].shadowRoot;
+        const box = e => e.getBoundingClientRect();
+        const heading = root.querySelector('.memory .live');
+        const marks = [...root.querySelectorAll('.plot > span'), heading];
+        const pairs = marks.flatMap((a, i) => marks.slice(i + 1).map(b => [a, b]));
+        const meet = (a, b) => a.left < b.right && b.left < a.right && a.top < b.bottom - 1 && b.top < a.bottom - 1;
+        const cursor = box(root.querySelector('.cursor'));
+        const triangle = {{ left: cursor.left - 8, right: cursor.left + 8, top: cursor.top, bottom: cursor.top + 9 }};
+        return [
+            ...pairs.filter(([a, b]) => meet(box(a), box(b))).map(([a, b]) => a.textContent + ' | ' + b.textContent),
+            ...marks.filter(a => meet(box(a), triangle)).map(a => a.textContent)];
+    }}"""
+    for p in (0, dict(data["jumps"])["peak"], data["n"]):
+        player.go(p)
+        assert player.page.evaluate(over) == [], p
 
 
 # Arrows that stand out: [what they leave, what they lead to, whether the head is at the tail].
@@ -883,7 +1043,7 @@ def test_words_in_the_graph_can_be_read(opened, name, theme):
         assert player.page.evaluate(CONTRAST) == [], p
 
 
-@pytest.mark.parametrize("width", [360, 600, 900, 1200, 1700])
+@pytest.mark.parametrize("width", [256, 360, 600, 900, 1200, 1700])
 def test_it_fits_its_place(opened, width):
     """Nothing but the panes scrolls sideways."""
     for name in ("layer", "transformer", "hostile"):
@@ -900,7 +1060,7 @@ def test_it_fits_its_place(opened, width):
 
 def test_size():
     """Both go into every figure."""
-    assert sum(len((HERE / name).read_bytes()) for name in ("player.js", "player.css")) < 75_000
+    assert sum(len((HERE / name).read_bytes()) for name in ("player.js", "player.css")) < 84_000
 
 
 def test_nothing_is_fetched_or_evaluated_by_name():
