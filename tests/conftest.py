@@ -53,3 +53,14 @@ def pytest_unconfigure(config):
     reasons = Counter(report.longrepr[2].removeprefix("Skipped: ") for report in reporter.stats.get("skipped", []))
     listed = "; ".join(f"{reason} ({count})" for reason, count in sorted(reasons.items()))
     reporter.write_line(f"Left out: {listed or 'nothing'}")
+
+
+@pytest.fixture(scope="module")
+def browser():
+    from tests import chromium
+
+    path = chromium.found()
+    if path is None:
+        pytest.skip("browser: no chromium found")
+    with chromium.chromium(path) as browser:
+        yield browser

@@ -4,17 +4,17 @@ Script, style and layout of each step as the browser itself counts them (chromiu
 frame drawn; the first steps count too. Touched nodes are a test (tests/figures/test_player_browser.py), times are not.
 """
 
-import shutil
 import sys
 import tempfile
 from pathlib import Path
 from statistics import median
 
-from playwright.sync_api import Page, sync_playwright
+from playwright.sync_api import Page
 
 from helpers.figures.player import HERE, player_figure
+from tests.chromium import chromium
+from tests.chromium import found as found_chromium
 from tests.figures.player_samples import SAMPLES
-from tests.figures.test_player_browser import FLAGS
 
 NAMES = ("product", "layer", "accumulation", "retained", "version_error", "transformer")
 #: Steps measured at most, spread over a recording in runs of ten.
@@ -55,15 +55,14 @@ def costs(page: Page, steps: int) -> list[float]:
 
 
 def main() -> None:
-    path = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    path = found_chromium()
     if path is None:
         sys.exit("no chromium found")
     js, css = ((HERE / name).stat().st_size for name in ("player.js", "player.css"))
     print(f"player.js {js:,} B, player.css {css:,} B\n")
     print("| | events | figure, B | of it script, B | steps measured | median, ms | worst, ms |")
     print("|---|---|---|---|---|---|---|")
-    with sync_playwright() as playwright, tempfile.TemporaryDirectory() as folder:
-        browser = playwright.chromium.launch(executable_path=path, args=FLAGS)
+    with chromium(path) as browser, tempfile.TemporaryDirectory() as folder:
         for name in NAMES:
             recording = SAMPLES[name]()
             figure = player_figure(recording)
@@ -76,7 +75,6 @@ def main() -> None:
                 f"| {name} | {len(recording.events):,} | {whole:,} | {script:,} "
                 f"| {len(found)} | {median(found):.2f} | {max(found):.2f} |"
             )
-        browser.close()
 
 
 if __name__ == "__main__":

@@ -3,7 +3,6 @@
 import base64
 import json
 import re
-import shutil
 
 import pytest
 import torch
@@ -17,9 +16,6 @@ from tests.figures.player_samples import SAMPLES, recorded
 sync_api = pytest.importorskip("playwright.sync_api", reason="browser: playwright is not installed")
 axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="browser: axe is not installed")
 
-FLAGS = (
-    "--no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking --disable-sync".split()
-)
 SMALL = [name for name in SAMPLES if name not in ("transformer", "lstm", "empty")]
 PLAYER = "document.querySelectorAll('[data-gi=player]')"
 
@@ -63,17 +59,6 @@ GO = f"""p => {{
     slider.value = p;
     slider.dispatchEvent(new Event('input'));
 }}"""
-
-
-@pytest.fixture(scope="module")
-def browser():
-    path = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-    if path is None:
-        pytest.skip("browser: no chromium found")
-    with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, args=FLAGS)
-        yield browser
-        browser.close()
 
 
 class Opened:

@@ -22,10 +22,6 @@ from tools.notebook_rules import SVG_ADDRESS
 sync_api = pytest.importorskip("playwright.sync_api", reason="browser: playwright is not installed")
 axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="browser: axe is not installed")
 
-BROWSER_FLAGS = (
-    "--no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
-    "--disable-component-update --disable-sync"
-).split()
 LAB_FLAGS = (
     "--no-browser --allow-root --ip=127.0.0.1 --port=0 --IdentityProvider.token= --ServerApp.password= "
     "--ServerApp.disable_check_xsrf=True --LabApp.expose_app_in_browser=True --LanguageServerManager.autodetect=False"
@@ -80,17 +76,6 @@ TO_TOP = "() => { document.querySelector('.jp-WindowedPanel-outer').scrollTop = 
 
 # A traceback is coloured and linked by JupyterLab itself, which calls it stderr.
 OUTPUTS = '.jp-OutputArea-output:not([data-mime-type="application/vnd.jupyter.stderr"])'
-
-
-@pytest.fixture(scope="module")
-def browser():
-    path = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-    if path is None:
-        pytest.skip("browser: no chromium found")
-    with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, args=BROWSER_FLAGS)
-        yield browser
-        browser.close()
 
 
 @pytest.fixture(scope="module")
