@@ -10,6 +10,7 @@ from functools import cache
 from typing import Any
 
 from . import model
+from .allocator import SOURCES
 from .model import Recording
 
 #: Raise it when a field changes its meaning; `loads` refuses every other version in a sentence.
@@ -155,6 +156,33 @@ def check(recording: Recording) -> None:
             within("node", (event.accumulated.node,), nodes)
             within("storage", event.accumulated.storages, storages)
     _check_lives(recording, need)
+    if recording.allocator is not None:
+        _check_allocator(recording, need)
+
+
+def _check_allocator(recording: Recording, need: Any) -> None:
+    """A reading for each moment, blocks inside their segments."""
+    history = recording.allocator
+    events, storages, segments = len(recording.events), len(recording.storages), history.segments
+    need(history.source in SOURCES, "its allocator's history is of no known kind")
+    need(len(history.readings) == events + 1, "its allocator has not one reading for each moment")
+    for kind, items in (("segment", segments), ("block", history.blocks)):
+        for index, item in enumerate(items):
+            need(item.id == index, f"{kind} {index} calls itself {item.id}")
+    for segment in segments:
+        ends = segment.closed is None or segment.opened <= segment.closed < events
+        need(-1 <= segment.opened < max(events, 1) and ends, f"segment {segment.id} was never there")
+    for block in history.blocks:
+        need(0 <= block.segment < len(segments), f"block {block.id} lies in no segment")
+        home = segments[block.segment]
+        inside = home.address <= block.address and block.address + block.nbytes <= home.address + home.nbytes
+        need(inside, f"block {block.id} lies outside its segment")
+        ends = block.freed is None or block.born <= block.freed < events
+        need(-1 <= block.born < max(events, 1) and ends, f"block {block.id} was never there")
+        need(block.storage is None or 0 <= block.storage < storages, f"block {block.id} holds no storage")
+    for failure in history.failures:
+        need(0 <= failure.event < events, f"event {failure.event} does not exist")
+        need(failure.storage is None or 0 <= failure.storage < storages, f"storage {failure.storage} does not exist")
 
 
 def _check_lives(recording: Recording, need: Any) -> None:

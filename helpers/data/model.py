@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from .allocator import AllocatorHistory, Block, OutOfMemory, Reading, Segment  # noqa: F401  (JSON finds them here)
+
 #: Categories of live bytes, in the order in which figures stack them. A storage is in exactly one at a time; where two
 #: would fit, the earlier one of `PRIORITY` wins.
 CATEGORIES = ("parameters", "buffers", "optimizer state", "gradients", "kept for backward", "inputs", "other")
@@ -236,6 +238,7 @@ class Recording:
     span: tuple[int, int] = (0, 0)  # first and last line of the recorded block in it, where known
     notes: tuple[str, ...] = ()  # sentences on what could not be seen, and why
     made_with: tuple[tuple[str, str], ...] = field(default=())  # ("torch", "2.13.0"), …; never shown in text twins
+    allocator: AllocatorHistory | None = None  # a GPU's allocator, where one was there: counts, or all of a snapshot
 
     def place_of(self, place: int | None) -> Place | None:
         return None if place is None else self.places[place]

@@ -19,6 +19,7 @@ CLASSES = [c for c in vars(model).values() if dataclasses.is_dataclass(c) and c.
 MAY_IMPORT = {
     "data": set(),
     "record": {"data"},
+    "gpu": {"data", "record"},
     "figures": {"data"},
     "lessons": {"data", "record", "gpu", "figures"},
 }
