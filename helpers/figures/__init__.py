@@ -7,6 +7,9 @@ overview_figure  code, graph, ledger and memory together
 player_figure    the same, live: step by step
 picture          a graph that torchviz drew (anything in the DOT language)
 curves           a line chart
+variants_figure  peaks and courses of a program's variants, and which of them fit a card
+waterfall_figure from naive to fitting: what each step saves or costs
+kernels_figure   what kernels hold inside themselves, over the ledger (CPU)
 layout_program   which layout program is used, in words
 PALETTE          category → colour, for plots beside these figures
 """
@@ -16,11 +19,14 @@ from .curves import curves
 from .dot import picture
 from .graph import graph_figure
 from .kept import kept_figure
+from .kernels_plot import kernels_figure
 from .layout import layout_program
 from .memory import memory_figure
 from .overview import overview_figure
 from .palette import PALETTE
 from .player import player_figure
+from .variants import variants_figure
+from .waterfall import waterfall_figure
 
 __all__ = [
     "PALETTE",
@@ -28,9 +34,12 @@ __all__ = [
     "curves",
     "graph_figure",
     "kept_figure",
+    "kernels_figure",
     "layout_program",
     "memory_figure",
     "overview_figure",
     "picture",
     "player_figure",
+    "variants_figure",
+    "waterfall_figure",
 ]

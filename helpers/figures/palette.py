@@ -84,6 +84,27 @@ HATCH = MappingProxyType(
 
 assert tuple(CATEGORY) == CATEGORIES == tuple(HATCH)
 
+#: What an allocator's map shows besides the categories: blocks of no category, and what is free inside segments.
+ALLOCATOR = MappingProxyType(
+    {
+        "block": Paint("#8493a8", "#1f2328", INK),
+        "stranded": Paint("#fff6ea", "#983000", ALERT),
+        "cached": Paint("#e9ecf0", "#4a525b", SOFT),
+    }
+)
+
+#: Steps of a waterfall: a level is a whole bar, a saving or a cost the piece between two levels.
+WATERFALL = MappingProxyType(
+    {
+        "level": Paint("#8493a8", "#1f2328", INK),
+        "saving": Paint("#b5e3d0", "#00573f", "#00573f"),
+        "cost": Paint("#f9b48f", "#7a2600", "#7a2600"),
+    }
+)
+
+#: Their hatches, as in `HATCH`; "+" is a grid.
+PLOT_HATCH = MappingProxyType({"block": "", "stranded": "+", "cached": "", "level": "", "saving": "/", "cost": "\\"})
+
 #: What notebooks and plots may use: category → fill; plus the inks.
 PALETTE = MappingProxyType(
     {**{name: paint.fill for name, paint in CATEGORY.items()}, "ground": GROUND, "ink": INK, "soft ink": SOFT}
