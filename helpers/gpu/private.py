@@ -1,0 +1,147 @@
+"""Every private torch API of the runs as if on a GPU stands here, behind a guard and a self-test.
+
+A torch that was built without CUDA has no CUDA tensors, and pretending to have some can abort the process. What it does
+have is a place in its dispatcher, above autograd, where another device's autocast would stand: for devices that are
+not here, no kernel is registered there. For the time of a run our own stand there, on two levels (casts above kernel
+choices), and only for this thread; at the end nothing is left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from functools import cache
+from typing import Any
+
+import torch
+
+from ..record.private import replaced
+
+#: Rule(op, args, kwargs) → what the operation gives.
+Rule = Callable[[Any, tuple, dict], Any]
+
+#: Devices whose places we borrow, the upper one first.
+CASTS, CHOICES = "hpu", "ipu"
+_KEYS = {CASTS: "AutocastHPU", CHOICES: "AutocastIPU"}
+
+
+@cache
+def missing() -> str:
+    """The self-test, once a process: why this torch cannot run as if on a GPU, as a sentence; "" if it can."""
+    try:
+        for device, name in _KEYS.items():
+            getattr(torch._C.DispatchKey, name)
+            if torch.is_autocast_enabled(device) or has_kernel("aten::bmm", name):
+                return f"This torch runs on a device of its own ({device}), and as_if_on_gpu needs that place."
+        seen: list[str] = []
+
+        def note(op: Any, args: tuple, kwargs: dict) -> Any:
+            seen.append(str(op))
+            return op(*args, **kwargs)
+
+        with kernels(CHOICES, {"sin": note}):
+            x = torch.empty(2, device="meta", requires_grad=True)
+            y = torch.ops.aten.sin.default(x).cos()
+        torch.ops.aten.sin.default(x)
+        if seen != ["aten.sin.default"] or y.grad_fn is None:
+            return "This torch does not let its dispatcher be extended for a while, which as_if_on_gpu needs."
+    except (AttributeError, RuntimeError, TypeError) as error:
+        return f"This torch lacks something that as_if_on_gpu needs ({type(error).__name__}: {error})."
+    return ""
+
+
+def has_kernel(op: str, key: str) -> bool:
+    return torch._C._dispatch_has_kernel_for_dispatch_key(op, key)
+
+
+@cache
+def autocast_operations() -> frozenset[str]:
+    """Names of the operations for which this torch has an autocast kernel for CUDA: "bmm", "pow.Tensor_Scalar"."""
+    names = torch._C._dispatch_get_all_op_names()
+    return frozenset(n[len("aten::") :] for n in names if n.startswith("aten::") and has_kernel(n, "AutocastCUDA"))
+
+
+def overload(name: str) -> Any:
+    """ "pow.Tensor_Scalar" → torch.ops.aten.pow.Tensor_Scalar; None if this torch has no such operation."""
+    packet, _, which = name.partition(".")
+    found = getattr(torch.ops.aten, packet, None)
+    return None if found is None else getattr(found, which or "default", None)
+
+
+@contextmanager
+def kernels(level: str, rules: Mapping[str, Rule]) -> Iterator[None]:
+    """While it is entered, each named operation of this thread is done by its rule, above autograd.
+
+    Inside a rule this level is off, so a rule may call the operation itself.
+    """
+    name = _KEYS[level]
+    key = getattr(torch._C.DispatchKey, name)
+    off = torch._C.DispatchKeySet(key)
+
+    def kernel(op: Any, rule: Rule) -> Callable[..., Any]:
+        def run(*args: Any, **kwargs: Any) -> Any:
+            with torch._C._ExcludeDispatchKeyGuard(off):
+                return rule(op, args, kwargs)
+
+        return run
+
+    with ExitStack() as stack:
+        passing = torch.library.Library("_", "IMPL")
+        stack.callback(passing._destroy)
+        passing.fallback(torch.library.fallthrough_kernel, name)
+        library = torch.library.Library("aten", "IMPL")
+        stack.callback(library._destroy)
+        for operation, rule in rules.items():
+            op = overload(operation)
+            if op is not None:
+                library.impl(operation, kernel(op, rule), name)
+        stack.callback(torch.set_autocast_enabled, level, torch.is_autocast_enabled(level))
+        torch.set_autocast_enabled(level, True)
+        stack.enter_context(torch._C._IncludeDispatchKeyGuard(key))
+        yield
+
+
+def in_backward() -> bool:
+    return torch._C._current_graph_task_id() != -1
+
+
+@contextmanager
+def foreach_by_default() -> Iterator[None]:
+    """Optimizers and gradient clipping take their multi-tensor form for meta tensors too, as they do on CUDA."""
+    from torch.optim import optimizer
+    from torch.utils import _foreach_utils as utils
+
+    with ExitStack() as stack:
+        for name in ("_get_foreach_kernels_supported_devices", "_get_fused_kernels_supported_devices"):
+            original = getattr(utils, name)
+
+            def more(original: Any = original) -> list[str]:
+                return [*original(), "meta"]
+
+            stack.enter_context(replaced((utils, optimizer), name, original, more))
+        yield
+
+
+@contextmanager
+def cuda_autocast(cleared: Callable[[], None]) -> Iterator[None]:
+    """`torch.autocast("cuda")` (and "meta") is on where the code says so, though there is no CUDA; `cleared` is called
+    when torch drops its cache of cast weights."""
+    autocast = torch.amp.autocast_mode.autocast
+    original, clear = autocast.__init__, torch.clear_autocast_cache
+
+    def init(self: Any, device_type: str, dtype: Any = None, enabled: bool = True, cache_enabled: Any = None) -> None:
+        if device_type not in ("cuda", "meta"):
+            original(self, device_type, dtype=dtype, enabled=enabled, cache_enabled=cache_enabled)
+            return
+        original(self, "cuda", dtype=dtype, enabled=False, cache_enabled=cache_enabled)
+        self._enabled = enabled
+
+    def clear_cache() -> None:
+        clear()
+        cleared()
+
+    with (
+        replaced((autocast,), "__init__", original, init),
+        replaced((torch,), "clear_autocast_cache", clear, clear_cache),
+    ):
+        yield
