@@ -153,6 +153,8 @@ def freeze(events, storages, saved, nodes, graphs, places: Places, notes, made_w
         event.index = i
     for i, storage in enumerate(storages):
         storage.id = i
+    for note in saved:
+        _keep_not_before_born(note)
     moved = _categories(events, storages)
 
     def index(event):
@@ -251,6 +253,17 @@ def freeze(events, storages, saved, nodes, graphs, places: Places, notes, made_w
         notes=tuple(dict.fromkeys(notes)),
         made_with=made_with,
     )
+
+
+def _keep_not_before_born(note: SavedNote) -> None:
+    """A custom Function's node is made by its first operation, and may keep what its later ones make."""
+    if note.kept is None or note.never:
+        return
+    latest = max((s.born for s in note.storages if s.born is not None), key=lambda e: e.index, default=None)
+    if latest is not None and latest.index > note.kept.index:
+        note.kept.kept = tuple(s for s in note.kept.kept if s is not note)
+        latest.kept += (note,)
+        note.kept = latest
 
 
 def _categories(events, storages):

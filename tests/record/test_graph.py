@@ -10,6 +10,7 @@ from torch.utils.checkpoint import checkpoint
 
 from helpers import record
 from helpers.data import kept_at, kept_bytes, phases, state_at, timeline
+from helpers.data.json_io import check
 
 from .looking import events, kept, leaves, line, node, nodes, of_recording, of_torch, saved, targets
 
@@ -659,3 +660,31 @@ def test_what_checkpoint_computes_again_is_kept_until_it_was_used(reentrant):
         assert max(inside) == first
         assert inside[-1] == 0
     assert all(s.released is not None for s in run.recording.saved if s.storages and "attribute" not in s.argument)
+
+
+class MaskedRelu(torch.autograd.Function):
+    """Makes what it keeps after the operation by which its node is known."""
+
+    @staticmethod
+    def forward(ctx, x):
+        doubled = x * 2
+        mask = doubled > 0
+        ctx.save_for_backward(mask)
+        return doubled * mask
+
+    @staticmethod
+    def backward(ctx, gradient):
+        (mask,) = ctx.saved_tensors
+        return gradient * mask * 2
+
+
+def test_what_a_custom_function_makes_late_is_kept_no_earlier_than_it_is_there():
+    x = torch.ones(8, requires_grad=True)
+    with record() as run:
+        MaskedRelu.apply(x).sum().backward()
+    recording = run.recording
+    check(recording)
+    (saved,) = [s for n in recording.nodes if n.kind == "custom" for s in (recording.saved[i] for i in n.saved)]
+    (storage,) = (recording.storages[i] for i in saved.storages)
+    assert recording.events[storage.born].op == "aten.gt" and saved.kept == storage.born
+    assert timeline(recording).at(saved.kept)["kept for backward"] == 8

@@ -1,0 +1,214 @@
+"""What CUDA would run, for tensors without numbers: the choice of kernel decides what is kept.
+
+Each switch of `Choices` stands for one such choice; off, meta's own kernel runs, and the difference shows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, fields
+from math import ceil
+from typing import Any
+
+import torch
+
+from . import private
+from .autocast import Casts
+
+Tensor = torch.Tensor
+aten = torch.ops.aten
+
+#: What cuBLAS takes per handle and stream, in bytes: ":4096:2:16:8" (2 × 4 MiB + 8 × 16 KiB), and 32 MiB on Hopper.
+CUBLAS_WORKSPACE = 8_519_680
+HOPPER_WORKSPACE = 33_554_432
+
+ATTENTION = ("auto", "flash", "efficient", "math")
+
+
+@dataclass(frozen=True, slots=True)
+class Choices:
+    """CUDA's choices, each a switch.
+
+    attention: which kernel serves scaled_dot_product_attention: "flash", "efficient", "math" (matrix products and a
+        softmax, what meta runs), or "auto", as CUDA chooses.
+    foreach: whether optimizers and gradient clipping work on all parameters at once, as they do by default on CUDA.
+    dropout: whether dropout keeps a mask of one byte an element (native_dropout), or meta's, as wide as its input.
+    rms_norm: whether F.rms_norm is one kernel that keeps its input and one number a row, or a chain of operations.
+    autocast: whether torch.autocast("cuda") casts as CUDA does, or, as on meta, does nothing.
+    workspace: bytes of workspace that cuBLAS takes, once in the forward thread and once in backward's; 0 for none.
+    """
+
+    attention: str = "auto"
+    foreach: bool = True
+    dropout: bool = True
+    rms_norm: bool = True
+    autocast: bool = True
+    workspace: int = CUBLAS_WORKSPACE
+
+    def __post_init__(self) -> None:
+        if self.attention not in ATTENTION:
+            raise ValueError(f"attention is one of {', '.join(map(repr, ATTENTION))}, not {self.attention!r}.")
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if field.type == "bool" and not isinstance(value, bool):
+                raise ValueError(f"{field.name} is a switch, True or False, not {value!r}.")
+        if isinstance(self.workspace, bool) or not isinstance(self.workspace, int) or self.workspace < 0:
+            raise ValueError(f"workspace is a number of bytes, 0 for none, not {self.workspace!r}.")
+
+
+@contextmanager
+def in_force(choices: Choices) -> Iterator[None]:
+    """While it is entered, this thread's operations on meta tensors run as CUDA would run them."""
+    workspaces = Workspaces(choices.workspace)
+    rules: dict[str, private.Rule] = workspaces.rules() if choices.workspace else {}
+    if choices.attention != "math":
+        rules["scaled_dot_product_attention"] = Attention(choices.attention)
+    if choices.dropout:
+        rules["dropout"] = _dropout
+    if choices.rms_norm and private.overload("_fused_rms_norm") is not None:  # before, CUDA had no such kernel either
+        rules["rms_norm"] = _rms_norm
+    with ExitStack() as stack:
+        stack.callback(workspaces.held.clear)
+        if choices.foreach:
+            stack.enter_context(private.foreach_by_default())
+        stack.enter_context(private.kernels(private.CHOICES, rules))
+        if choices.autocast:
+            casts = Casts()
+            stack.callback(casts.clear)
+            stack.enter_context(private.cuda_autocast(casts.clear))
+            stack.enter_context(private.kernels(private.CASTS, casts.rules()))
+        yield
+
+
+def _on_meta(tensor: Any) -> bool:
+    return isinstance(tensor, Tensor) and tensor.device.type == "meta"
+
+
+# -------------------------------------------------------------------- cuBLAS
+
+
+class Workspaces:
+    """cuBLAS's workspaces: taken at the first matrix product of each thread, and kept."""
+
+    def __init__(self, nbytes: int) -> None:
+        self.nbytes = nbytes
+        self.held: dict[bool, Tensor] = {}  # whether in backward → the workspace
+
+    def rules(self) -> dict[str, private.Rule]:
+        names = "mm addmm bmm baddbmm addbmm mv addmv dot vdot _addmm_activation"
+        return dict.fromkeys(names.split(), self.product)
+
+    def product(self, op: Any, args: tuple, kwargs: dict) -> Any:
+        thread = private.in_backward()
+        if thread not in self.held and any(_on_meta(a) for a in args):
+            with torch.no_grad():
+                self.held[thread] = torch.empty(self.nbytes, dtype=torch.uint8, device="meta")
+        return op(*args, **kwargs)
+
+
+# -------------------------------------------------------------------- dropout, RMSNorm
+
+
+def _dropout(op: Any, args: tuple, kwargs: dict) -> Any:
+    """CUDA fuses where something is dropped and something stays."""
+    x, p, train = args
+    if not _on_meta(x) or not (train and 0 < p < 1 and x.numel()):
+        return op(*args, **kwargs)
+    return aten.native_dropout.default(x, p, train)[0]
+
+
+class FusedRMSNorm(torch.autograd.Function):
+    """Keeps what CUDA's kernel keeps: input, weight, and the inverse root mean square of each row in float32."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, shape: tuple[int, ...], weight: Tensor | None) -> Tensor:
+        rows = x.shape[: x.dim() - len(shape)]
+        out = torch.empty_like(x, memory_format=torch.contiguous_format)
+        wide = torch.float64 if x.dtype is torch.float64 else torch.float32
+        scale = x.new_empty((*rows, *[1] * len(shape)), dtype=wide)
+        ctx.save_for_backward(x, weight, scale)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        x, weight, _ = ctx.saved_tensors
+        of_x = torch.empty_like(x) if ctx.needs_input_grad[0] else None
+        of_weight = torch.empty_like(weight) if ctx.needs_input_grad[2] else None
+        return of_x, None, of_weight
+
+
+def _rms_norm(op: Any, args: tuple, kwargs: dict) -> Any:
+    """Of another dtype than its weight, CUDA too runs the chain of operations."""
+    names = ("input", "normalized_shape", "weight", "eps")
+    given = dict(zip(names, args, strict=False)) | kwargs
+    x, weight = given["input"], given.get("weight")
+    if not _on_meta(x) or (weight is not None and weight.dtype is not x.dtype):
+        return op(*args, **kwargs)
+    return FusedRMSNorm.apply(x, tuple(given["normalized_shape"]), weight)
+
+
+# -------------------------------------------------------------------- attention
+
+
+class Attention:
+    """scaled_dot_product_attention by a fused kernel, as CUDA prepares its inputs for it."""
+
+    def __init__(self, wanted: str) -> None:
+        self.wanted = wanted
+
+    def __call__(self, op: Any, args: tuple, kwargs: dict) -> Any:
+        names = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
+        given = dict(zip(names, args, strict=False)) | kwargs
+        q, k, v, mask = given["query"], given["key"], given["value"], given.get("attn_mask")
+        causal, p, scale = given.get("is_causal", False), given.get("dropout_p", 0.0), given.get("scale")
+        kernel = self.kernel(q, k, v, mask, given.get("enable_gqa", False))
+        if kernel == "flash":
+            return _flash(q, k, v, p, causal, scale)
+        if kernel == "efficient":
+            return _efficient(q, k, v, mask, p, causal, scale)
+        return op(*args, **kwargs)
+
+    def kernel(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, grouped: bool) -> str:
+        """Which kernel CUDA takes: the first that is allowed and can."""
+        if not all(_on_meta(t) for t in (q, k, v)) or not all(t.dim() == 4 and not t.is_nested for t in (q, k, v)):
+            return "math"
+        able = {
+            "flash": q.dtype in (torch.float16, torch.bfloat16)
+            and mask is None
+            and q.shape[-1] <= 256
+            and q.shape[-1] == k.shape[-1] == v.shape[-1]
+            and torch.backends.cuda.flash_sdp_enabled(),
+            "efficient": q.dtype in (torch.float16, torch.bfloat16, torch.float32)
+            and not grouped
+            and q.shape[-3] == k.shape[-3]
+            and all(t.shape[-1] % (4 if t.dtype is torch.float32 else 8) == 0 for t in (q, v))
+            and torch.backends.cuda.mem_efficient_sdp_enabled(),
+        }
+        order = ("flash", "efficient") if self.wanted == "auto" else (self.wanted,)
+        return next((name for name in order if able[name]), "math")
+
+
+def _flash(q: Tensor, k: Tensor, v: Tensor, p: float, causal: bool, scale: float | None) -> Tensor:
+    width = q.shape[-1]
+    scale = width**-0.5 if scale is None else scale
+    if more := -width % 8:
+        q, k, v = (torch.nn.functional.pad(t, (0, more)) for t in (q, k, v))
+    out = aten._scaled_dot_product_flash_attention.default(q, k, v, p, causal, False, scale=scale)[0]
+    return out[..., :width] if more else out
+
+
+def _efficient(
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, p: float, causal: bool, scale: float | None
+) -> Tensor:
+    if mask is not None:
+        if mask.dtype is torch.bool:
+            mask = torch.zeros_like(mask, dtype=q.dtype).masked_fill_(mask.logical_not(), float("-inf"))
+        mask = mask.expand(q.shape[0], q.shape[1], q.shape[2], k.shape[2])
+        length = mask.shape[-1]
+        if length % 16:
+            mask = torch.nn.functional.pad(mask, (0, ceil(length / 16) * 16 - length))[..., :length]
+        elif any(mask.stride(i) % 16 for i in range(3)):
+            mask = mask.contiguous()
+    keeps = any(t.requires_grad for t in (q, k, v))
+    return aten._scaled_dot_product_efficient_attention.default(q, k, v, mask, keeps, p, causal, scale=scale)[0]
