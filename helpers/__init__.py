@@ -21,13 +21,13 @@ import importlib
 
 from .environment import environment
 from .record import RecordError
-from .run import Run, load, record
+from .run import Run, as_if_on_gpu, load, record
 
 # Loaded when first asked for: `import helpers` stays quick.
 _FIGURES = ("curves", "picture")
 _LESSONS = ("LessonError", "check", "predict", "quiz", "reset", "reveal", "verdict")
 
-__all__ = ["RecordError", "Run", "environment", "load", "record", *_FIGURES, *_LESSONS]
+__all__ = ["RecordError", "Run", "as_if_on_gpu", "environment", "load", "record", *_FIGURES, *_LESSONS]
 
 
 def __getattr__(name):

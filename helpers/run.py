@@ -18,6 +18,7 @@ from .record.recorder import GONE
 
 if TYPE_CHECKING:
     from .figures import Figure
+    from .gpu import AsIfOnGPU
 
 FORMATS = (".html", ".svg", ".json")
 
@@ -25,8 +26,14 @@ FORMATS = (".html", ".svg", ".json")
 class Run:
     """One recorded run. Views are made when asked for, from the recording alone; no view runs the code again."""
 
-    def __init__(self, recorder: Recorder | None = None, make: Callable[[], Recording] | None = None) -> None:
+    def __init__(
+        self,
+        recorder: Recorder | None = None,
+        make: Callable[[], Recording] | None = None,
+        setting: AsIfOnGPU | None = None,
+    ) -> None:
         self._recorder = recorder
+        self._setting = setting  # what surrounds the recording
         self._make = make  # makes the recording, at the first look: a step that is watched need not wait for it
         self._recording: Recording | None = None
 
@@ -39,16 +46,39 @@ class Run:
         frame: FrameType = sys._getframe(1)
         while frame.f_back is not None and is_library(frame.f_code.co_filename):
             frame = frame.f_back  # entered by an ExitStack, say: the block is its caller's
-        self._recorder.start(frame, include_boundary=True)
+        if self._setting is not None:
+            self._setting.__enter__()
+        try:
+            self._recorder.start(frame, include_boundary=True)
+        except BaseException:
+            if self._setting is not None:
+                self._setting.__exit__()
+            raise
         return self
 
     @held
     def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> None:
         recorder, self._recorder = self._recorder, None
         told = recorder.refused(error)
-        self._make = recorder.stop(told)
+        if self._setting is not None:
+            told = self._setting.told(told, recorder)
+        self._end(recorder, told)
         if told is not error:
             raise told from None
+
+    def _end(self, recorder: Recorder, error: BaseException | None, result: Any = None) -> None:
+        setting, self._setting = self._setting, None
+        try:
+            make = recorder.stop(error, result)
+        finally:
+            if setting is not None:
+                setting.__exit__()
+        if setting is not None:
+            if error is None:
+                setting.check(recorder)
+            self._make = lambda: setting.finished(make())
+        else:
+            self._make = make
 
     # ---------------------------------------------------------------- the views
 
@@ -178,25 +208,78 @@ def record(
     Raises RecordError, a sentence, for what cannot be recorded. What the code raises is raised on; in a block, the run
     then ends with that error.
     """
-    recorder = Recorder(graph=graph, names=names, kernels=kernels)
+    return _recorded(Recorder(graph=graph, names=names, kernels=kernels), None, "record", step, args, kwargs)
+
+
+@held
+def as_if_on_gpu(
+    step: Any = None,
+    /,
+    *args: Any,
+    graph: bool = True,
+    names: dict[str, Any] | None = None,
+    attention: str = "auto",
+    foreach: bool = True,
+    dropout: bool = True,
+    rms_norm: bool = True,
+    autocast: bool = True,
+    workspace: int | None = None,
+    **kwargs: Any,
+) -> Run:
+    """Record a step as a GPU would run it, with no GPU: a Run like any other, of tensors without numbers.
+
+        with torch.device("meta"):                 # shapes alone: any size, no memory
+            model, x = Model(), torch.empty(8, 512)
+        run = as_if_on_gpu(step, model, x)         # or: with as_if_on_gpu() as run:
+
+    `device="cuda"` in the step means this device, and `torch.autocast("cuda")` casts as CUDA does.
+    graph, names: as for `record`.
+    attention, foreach, dropout, rms_norm, autocast, workspace: CUDA's choices, each a switch to see what it changes
+        (helpers.gpu.Choices says what each means). workspace: bytes of cuBLAS workspace a thread; 8,519,680 unless
+        told, 33,554,432 on Hopper, 0 for none.
+
+    Raises RecordError for what needs numbers (`loss.item()`), with the operation and its line, and for a model that is
+    on the CPU; ValueError for a choice that there is not.
+    """
+    from .gpu import AsIfOnGPU, Choices
+
+    more = {} if workspace is None else {"workspace": workspace}
+    choices = Choices(attention, foreach, dropout, rms_norm, autocast, **more)
+    return _recorded(Recorder(graph=graph, names=names), AsIfOnGPU(choices), "as_if_on_gpu", step, args, kwargs)
+
+
+def _recorded(
+    recorder: Recorder, setting: AsIfOnGPU | None, name: str, step: Any, args: tuple, kwargs: dict[str, Any]
+) -> Run:
+    """The run of a block that is still to come, or of a call."""
     if step is None:
         if args or kwargs:
-            raise RecordError("record() takes a function first: record(step, x, y) watches step(x, y).")
-        return Run(recorder)
-    _check_step(step)
-    recorder.start(sys._getframe(1), include_boundary=False)
+            raise RecordError(f"{name}() takes a function first: {name}(step, x, y) watches step(x, y).")
+        return Run(recorder, setting=setting)
+    _check_step(step, name)
+    run = Run(setting=setting)
+    if setting is not None:
+        setting.__enter__()
+    try:
+        recorder.start(sys._getframe(2), include_boundary=False)
+    except BaseException:
+        if setting is not None:
+            setting.__exit__()
+        raise
     result = error = None
     try:
         result = _call(step, args, kwargs)
     except BaseException as raised:
         error = recorder.refused(raised)
+        if setting is not None:
+            error = setting.told(error, recorder)
         if error is raised:
             raise
         raise error from None
     finally:
-        make = recorder.stop(error, result)
+        run._end(recorder, error, result)
         del error, result
-    return Run(make=make)
+    return run
 
 
 @free
@@ -210,23 +293,23 @@ def load(path: str | PathLike[str]) -> Run:
     return Run(make=lambda: recording)
 
 
-def _check_step(step: Any) -> None:
+def _check_step(step: Any, name: str) -> None:
     import torch
 
     if isinstance(step, torch.Tensor):
         raise RecordError(
-            "record() got a tensor. The operations that made it have run already, and a tensor alone does not tell "
-            "what memory they took. Put the code that makes it into a `with record() as run:` block, or pass a "
+            f"{name}() got a tensor. The operations that made it have run already, and a tensor alone does not tell "
+            f"what memory they took. Put the code that makes it into a `with {name}() as run:` block, or pass a "
             "function that does."
         )
     if not callable(step):
         raise RecordError(
-            f"record() got a {type(step).__name__}, which cannot be called. Pass a function (`record(step, x)`), or "
-            "put the code into a `with record() as run:` block."
+            f"{name}() got a {type(step).__name__}, which cannot be called. Pass a function (`{name}(step, x)`), or "
+            f"put the code into a `with {name}() as run:` block."
         )
     if hasattr(step, "_torchdynamo_orig_callable") or type(step).__name__ == "OptimizedModule":
         raise RecordError(
-            "record() got a function compiled by torch.compile. Under a recording it would run uncompiled, without a "
+            f"{name}() got a function compiled by torch.compile. Under a recording it would run uncompiled, without a "
             "word, and you would see another program's memory. Pass the plain function, or module._orig_mod."
         )
 

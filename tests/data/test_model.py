@@ -24,7 +24,7 @@ MAY_IMPORT = {
     "lessons": {"data", "record", "gpu", "figures"},
 }
 TOP_LEVEL = {
-    "run": {"data", "record", "figures"},
+    "run": {"data", "record", "gpu", "figures"},
     "environment": {"figures"},
     "__init__": {"environment", "record", "run", "lessons"},
 }
