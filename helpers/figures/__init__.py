@@ -9,11 +9,13 @@ picture          a graph that torchviz drew (anything in the DOT language)
 curves           a line chart
 variants_figure  peaks and courses of a program's variants, and which of them fit a card
 waterfall_figure from naive to fitting: what each step saves or costs
+allocator_figure a caching allocator over time: curves, and the map of its segments
 kernels_figure   what kernels hold inside themselves, over the ledger (CPU)
 layout_program   which layout program is used, in words
 PALETTE          category → colour, for plots beside these figures
 """
 
+from .allocator_map import allocator_figure
 from .bundle import Figure
 from .curves import curves
 from .dot import picture
@@ -31,6 +33,7 @@ from .waterfall import waterfall_figure
 __all__ = [
     "PALETTE",
     "Figure",
+    "allocator_figure",
     "curves",
     "graph_figure",
     "kept_figure",

@@ -87,16 +87,16 @@ assert tuple(CATEGORY) == CATEGORIES == tuple(HATCH)
 #: What an allocator's map shows besides the categories: blocks of no category, and what is free inside segments.
 ALLOCATOR = MappingProxyType(
     {
-        "block": Paint("#8493a8", "#1f2328", INK),
-        "stranded": Paint("#fff6ea", "#983000", ALERT),
-        "cached": Paint("#e9ecf0", "#4a525b", SOFT),
+        "block": Paint("#6e7480", "#1f2328", INK),
+        "stranded": Paint("#f7c9a8", "#983000", ALERT),
+        "cached": Paint("#eef3f8", "#4a525b", SOFT),
     }
 )
 
 #: Steps of a waterfall: a level is a whole bar, a saving or a cost the piece between two levels.
 WATERFALL = MappingProxyType(
     {
-        "level": Paint("#8493a8", "#1f2328", INK),
+        "level": Paint("#6e7480", "#1f2328", INK),
         "saving": Paint("#b5e3d0", "#00573f", "#00573f"),
         "cost": Paint("#f9b48f", "#7a2600", "#7a2600"),
     }

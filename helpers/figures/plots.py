@@ -28,7 +28,7 @@ from .curves_svg import STYLES as SIX
 from .curves_text import clean
 from .draw import Svg, width_of
 from .hatch import KERNELS
-from .palette import ALERT, ALLOCATOR, CATEGORY, FRAME, GRAPH, HATCH, INK, INSIDE, PLOT_HATCH, SOFT, WATERFALL
+from .palette import ALERT, ALLOCATOR, CATEGORY, FRAME, GRAPH, GROUND, HATCH, INK, INSIDE, PLOT_HATCH, SOFT, WATERFALL
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
@@ -160,12 +160,13 @@ def thinned(series: Iterable[Sequence[float]], most: int) -> list[int]:
     return sorted(kept)
 
 
-def columns(values: Sequence[float], most: int) -> list[int]:
-    """Indices to draw, at most `most`: of each group of neighbours the first at which `values` is highest."""
+def columns(values: Sequence[float], most: int) -> tuple[list[int], list[int]]:
+    """At most `most` columns of neighbours: their edges, and of each the first index at which `values` is highest."""
     n = len(values)
     count = min(n, most)
-    groups = [range(n * c // count, n * (c + 1) // count) for c in range(count)]
-    return [max(group, key=lambda k: (values[k], -k)) for group in groups]
+    edges = [n * c // count for c in range(count + 1)]
+    spans = [range(a, b) for a, b in zip(edges, edges[1:], strict=False)]
+    return edges, [max(span, key=lambda k: (values[k], -k)) for span in spans]
 
 
 # ----------------------------------------------------------------------------------------------------------- a sheet
@@ -227,6 +228,13 @@ class Sheet:
                 fontweight="bold" if bold else "normal", parse_math=False, zorder=9,
             )  # fmt: skip
 
+    def sign(self, x: float, y: float, words: str, anchor: str = "left") -> None:
+        """Words in warning colour on a ground of their own, to be read over a band."""
+        wide = width_of(words, 11.5, mono=False)
+        left = x if anchor == "left" else x - wide
+        self.stroke([(left - 3, y - 4), (left + wide + 3, y - 4)], GROUND, 14, over=8)
+        self.words(x, y, words, fill=ALERT, size=11.5, bold=True, anchor=anchor)
+
     def stroke(
         self, points: Sequence[Point], colour: str, width: float = 1.0, dashes: Sequence[float] = (), over: float = 3
     ) -> None:
@@ -260,7 +268,7 @@ class Sheet:
         pieces = hatched(boxes, SIGN[kind])
         if pieces:
             path = Path([p for piece in pieces for p in piece], [Path.MOVETO, Path.LINETO] * len(pieces))
-            width = 1.4 if SIGN[kind] == "." else 0.7
+            width = {".": 1.4, "+": 0.5}.get(SIGN[kind], 0.7)
             patch = PathPatch(path, fill=False, edgecolor=PAINT[kind].line, lw=width, transform=IdentityTransform())
             patch.set(label="hatch", zorder=2.5)
             where.add_artist(patch)
@@ -361,7 +369,7 @@ class Sheet:
             self.words(x, box.top - 6, words, fill=ALERT, size=11.5, bold=True, anchor="center")
         else:
             _, y = self.place(axes, 0, capacity)
-            self.words(box.left + 5, y - 5, words, fill=ALERT, size=11.5, bold=True)
+            self.sign(box.left + 6, y - 7, words)
 
     def legend(self, kinds: Sequence[tuple[str, str]], y: float) -> float:
         """Samples of kinds with their words, row by row from y; gives the place under them."""
@@ -424,13 +432,13 @@ _LINES = {
     "/": ((1.0,), 9.0),
     "\\": ((-1.0,), 9.0),
     "x": ((1.0, -1.0), 8.0),
-    "+": ((0.0, None), 6.0),
+    "+": ((0.0, None), 9.0),
 }
 
 
 def hatched(boxes: Iterable[Rect], sign: str) -> list[tuple[Point, Point]]:
     """Pieces of a hatch's lines, cut at the edges of boxes by computing it. The lines are those of one grid, so they
-    run on from box to box; pieces that meet are joined, and what is shorter than a pixel is left out."""
+    run on from box to box; pieces that meet are joined, and what is too short to tell a direction is left out."""
     if sign == ".":
         return [
             ((x, y), (x + 1.4, y))
@@ -458,7 +466,7 @@ def hatched(boxes: Iterable[Rect], sign: str) -> list[tuple[Point, Point]]:
                     found.setdefault((slope, k), []).append((a, b))
     pieces: list[tuple[Point, Point]] = []
     for (slope, k), spans in sorted(found.items(), key=lambda item: (item[0][0] is None, item[0][0] or 0, item[0][1])):
-        for a, b in joined(spans):
+        for a, b in joined(spans, 4.0 if slope else 2.0):
             if slope is None:
                 pieces.append(((k * gap, a), (k * gap, b)))
             else:
@@ -466,15 +474,15 @@ def hatched(boxes: Iterable[Rect], sign: str) -> list[tuple[Point, Point]]:
     return pieces
 
 
-def joined(spans: Iterable[Point]) -> list[Point]:
-    """Spans in order, those that meet made one, none shorter than a pixel."""
+def joined(spans: Iterable[Point], least: float) -> list[Point]:
+    """Spans in order, those that meet made one, none shorter than `least`."""
     out: list[Point] = []
     for a, b in sorted(spans):
         if out and a <= out[-1][1] + 0.05:
             out[-1] = (out[-1][0], max(b, out[-1][1]))
         else:
             out.append((a, b))
-    return [(a, b) for a, b in out if b - a > 1]
+    return [(a, b) for a, b in out if b - a >= least]
 
 
 # --------------------------------------------------------------------------------------------------------------- SVG
