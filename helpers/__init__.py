@@ -10,6 +10,10 @@ run           # the player: all of it, step by step
 run.graph     # the graph, with what it keeps
 run.kept      # the ledger: what is kept for backward, and why
 run.memory    # live bytes by category
+run.allocator # where a GPU's allocator puts it: segments, blocks, what lies stranded
+
+as_if_on_gpu(step)                         # the same as a GPU would run it, with no GPU, at any size
+compare({"plain": a, "bf16": b}, card=24)  # variants side by side; waterfall([...]) from naive to fitting
 
 picture(dot)  # a graph that torchviz drew, as one of these figures
 curves({...}) # a line chart, as one of these figures
@@ -21,13 +25,24 @@ import importlib
 
 from .environment import environment
 from .record import RecordError
-from .run import Run, as_if_on_gpu, load, record
+from .run import Run, as_if_on_gpu, compare, load, record, waterfall
 
 # Loaded when first asked for: `import helpers` stays quick.
 _FIGURES = ("curves", "picture")
 _LESSONS = ("LessonError", "check", "predict", "quiz", "reset", "reveal", "verdict")
 
-__all__ = ["RecordError", "Run", "as_if_on_gpu", "environment", "load", "record", *_FIGURES, *_LESSONS]
+__all__ = [
+    "RecordError",
+    "Run",
+    "as_if_on_gpu",
+    "compare",
+    "environment",
+    "load",
+    "record",
+    "waterfall",
+    *_FIGURES,
+    *_LESSONS,
+]
 
 
 def __getattr__(name):

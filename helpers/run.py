@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from .data import Recording, dumps, loads
+from .data import AllocatorHistory, Recording, dumps, loads
+from .data.devices import devices_of, only_device
 from .data.model import PARAMETERS
 from .record import Recorder, RecordError
 from .record.interrupts import free, held
@@ -18,9 +20,9 @@ from .record.recorder import GONE
 
 if TYPE_CHECKING:
     from .figures import Figure
-    from .gpu import AsIfOnGPU
+    from .gpu import AsIfOnGPU, Card
 
-FORMATS = (".html", ".svg", ".json")
+FORMATS = (".html", ".svg", ".json", ".pickle")
 
 
 class Run:
@@ -36,6 +38,8 @@ class Run:
         self._setting = setting  # what surrounds the recording
         self._make = make  # makes the recording, at the first look: a step that is watched need not wait for it
         self._recording: Recording | None = None
+        self._snapshot: dict[str, Any] | None = None  # a GPU allocator's own history, where it was asked for
+        self._shown: Recording | None = None
 
     # ---------------------------------------------------------------- as a context manager
 
@@ -70,6 +74,7 @@ class Run:
         setting, self._setting = self._setting, None
         try:
             make = recorder.stop(error, result)
+            self._snapshot = recorder.snapshot
         finally:
             if setting is not None:
                 setting.__exit__()
@@ -129,11 +134,59 @@ class Run:
 
         return memory_figure(self._something())
 
+    @property
+    def allocator(self) -> Figure:
+        """The GPU's allocator: bytes allocated and reserved, its segments, and what lies stranded in them.
+
+        Of a run on a GPU with record(history=True), and of a snapshot, the real one; of any other run, what PyTorch's
+        allocator would do with it.
+        """
+        from .figures import allocator_figure
+
+        recording, history = self._allocated(None)
+        return allocator_figure(history, recording)
+
+    def allocator_on(self, card: str | float | Card) -> Figure:
+        """The same on a card ("T4", 24 for 24 GB, a helpers.gpu.Card): whether memory runs out, and where."""
+        from .figures import allocator_figure
+
+        recording, history = self._allocated(card)
+        return allocator_figure(history, recording)
+
+    def _allocated(self, card: str | float | Card | None) -> tuple[Recording, AllocatorHistory]:
+        from .gpu import read_snapshot, simulate
+
+        if self._snapshot is not None and card is None:
+            recording = read_snapshot(self._snapshot)
+            return recording, recording.allocator
+        recording = self._something()
+        history = recording.allocator
+        if card is None and history is not None and history.segments:
+            return recording, history
+        return recording, simulate(recording, card)
+
+    @property
+    def kernels(self) -> Figure:
+        """What kernels take inside themselves, over the ledger: of a run with record(kernels=True), on the CPU."""
+        from .figures import kernels_figure
+
+        return kernels_figure(self._something())
+
     def _something(self) -> Recording:
+        """The recording that the views show: on a GPU, that GPU's memory alone."""
         recording = self.recording
         if not recording.events:
             raise RecordError(recording.notes[-1])
-        return recording
+        if self._shown is None:
+            nbytes = devices_of(recording)
+            gpus = [d for d in nbytes if d.startswith("cuda")]
+            self._shown = recording
+            if gpus and len(nbytes) > 1:
+                gpu = max(gpus, key=nbytes.__getitem__)
+                beside = sum(n for d, n in nbytes.items() if d != gpu)
+                note = f"Memory of {gpu} alone; {beside:,} B elsewhere are left out."
+                self._shown = replace(only_device(recording, gpu), notes=(*recording.notes, note))
+        return self._shown
 
     @property
     def player(self) -> Figure:
@@ -166,7 +219,8 @@ class Run:
         """Write the run to a file; the name's end chooses the form.
 
         .html is a page of its own with every view, .svg the picture of the graph (of the memory, if there is no graph),
-        .json the recording itself, which `load` reads. Raises ValueError for any other ending.
+        .json the recording itself, which `load` reads, .pickle a memory snapshot for PyTorch's own viewer, with the
+        blocks where the allocator has them, or would have them. Raises ValueError for any other ending.
         """
         path = Path(path)
         end = path.suffix.lower()
@@ -174,6 +228,10 @@ class Run:
             raise ValueError(f"save() writes {', '.join(FORMATS)}; {path.name!r} ends in {end or 'none of them'}.")
         if end == ".json":
             path.write_text(dumps(self.recording), encoding="utf-8")
+        elif end == ".pickle":
+            from .gpu import write_snapshot
+
+            write_snapshot(*self._allocated(None), path)
         elif end == ".html":
             self.player.save(path)
         else:
@@ -189,6 +247,7 @@ def record(
     graph: bool = True,
     names: dict[str, Any] | None = None,
     kernels: bool = False,
+    history: bool = False,
     **kwargs: Any,
 ) -> Run:
     """Watch a block of torch code, or one call, and give the Run.
@@ -204,11 +263,14 @@ def record(
     names: names for tensors that no module and no variable names, such as model.state_dict().
     kernels: True measures what kernels take and give back inside themselves too (CPU only, and slow); it depends on the
         processor, so figures show it as a band of its own and no text twin tells it.
+    history: True lets a GPU's allocator note every block with its address: run.allocator then shows the real map. A
+        GPU's own counts are taken in any case where tensors lie on one.
 
     Raises RecordError, a sentence, for what cannot be recorded. What the code raises is raised on; in a block, the run
     then ends with that error.
     """
-    return _recorded(Recorder(graph=graph, names=names, kernels=kernels), None, "record", step, args, kwargs)
+    recorder = Recorder(graph=graph, names=names, kernels=kernels, history=history)
+    return _recorded(recorder, None, "record", step, args, kwargs)
 
 
 @held
@@ -288,9 +350,60 @@ def _call(step: Any, args: Any, kwargs: Any) -> Any:
 
 
 def load(path: str | PathLike[str]) -> Run:
-    """The run that `Run.save("….json")` wrote. Any other file raises helpers.data.RecordingFormatError, a sentence."""
-    recording = loads(Path(path).read_bytes())
+    """The run that `Run.save("….json")` wrote, or a GPU's memory snapshot (.pickle), opened in our figures.
+
+    A snapshot is what torch.cuda.memory._dump_snapshot writes; it is read without running anything that is in it. Any
+    other file raises helpers.data.RecordingFormatError or helpers.gpu.SnapshotError, a sentence each.
+    """
+    path = Path(path)
+    if path.suffix.lower() in (".pickle", ".pkl"):
+        from .gpu import read_snapshot
+
+        recording = read_snapshot(path)
+    else:
+        recording = loads(path.read_bytes())
     return Run(make=lambda: recording)
+
+
+def compare(runs: Mapping[str, Run], *, card: str | float | Card | None = None, title: str = "") -> Figure:
+    """Variants of one program side by side: each one's peak by category, its course, and whether it fits a card.
+
+    runs: two to eight, name → Run. card: "T4", 24 for 24 GB, a helpers.gpu.Card.
+    """
+    from .figures import variants_figure
+
+    recordings = runs
+    if isinstance(runs, Mapping):
+        recordings = {name: _recording_of(run, f"{name!r}") for name, run in runs.items()}
+    return variants_figure(recordings, **_capacity(card), **({"title": title} if title else {}))
+
+
+def waterfall(
+    steps: Sequence[tuple[str, Run | int]], *, card: str | float | Card | None = None, title: str = ""
+) -> Figure:
+    """From naive to fitting: what each step takes off the peak, or adds.
+
+    steps: pairs (name, Run or bytes), in order. card: as for `compare`.
+    """
+    from .figures import waterfall_figure
+
+    pairs = [(name, step._something() if isinstance(step, Run) else step) for name, step in steps]
+    return waterfall_figure(pairs, **_capacity(card), **({"title": title} if title else {}))
+
+
+def _recording_of(run: Any, what: str) -> Recording:
+    if not isinstance(run, Run):
+        raise RecordError(f"compare() takes runs, as record() gives them; {what} is a {type(run).__name__}.")
+    return run._something()
+
+
+def _capacity(card: str | float | Card | None) -> dict[str, Any]:
+    from .gpu import card as find
+
+    if card is None:
+        return {}
+    found = find(card)
+    return {"capacity": found.capacity, "card": found.name}
 
 
 def _check_step(step: Any, name: str) -> None:

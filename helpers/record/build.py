@@ -17,7 +17,7 @@ from .places import Places
 class EventNote:
     __slots__ = (
         "accumulated allocated changed freed graph hooked index inside kept kind module node note op phase place "
-        "released resized roles"
+        "reading released resized roles"
     ).split()
 
     def __init__(self, kind, phase, place, op="", node=None, graph=None, module=""):
@@ -30,6 +30,7 @@ class EventNote:
         self.note = ""
         self.inside = 0
         self.hooked = False  # see private.DefaultHooks
+        self.reading = None  # the CUDA allocator's counts, see cuda.Counters
         self.index = -1
 
 
@@ -147,7 +148,7 @@ def spell_out(events, storages, nodes, roots) -> None:
         note.module = text(note.module)
 
 
-def freeze(events, storages, saved, nodes, graphs, places: Places, notes, made_with) -> Recording:
+def freeze(events, storages, saved, nodes, graphs, places: Places, notes, allocator, made_with) -> Recording:
     """The notes as a Recording: indices for objects, categories replayed from roles and from what was kept."""
     for i, event in enumerate(events):
         event.index = i
@@ -252,6 +253,7 @@ def freeze(events, storages, saved, nodes, graphs, places: Places, notes, made_w
         span=span,
         notes=tuple(dict.fromkeys(notes)),
         made_with=made_with,
+        allocator=allocator,
     )
 
 

@@ -117,6 +117,23 @@ def random_states(seen: Callable[[torch.Tensor], None]) -> AbstractContextManage
     return replaced((torch, torch.random), "get_rng_state", original, get_rng_state)
 
 
+@contextmanager
+def memory_history() -> Iterator[Callable[[], dict[str, Any]]]:
+    """The CUDA allocator notes every block with its stack; what it gives takes the snapshot.
+
+    Somebody else's history goes on as it was: the snapshot then holds what came before as well.
+    """
+    memory = torch.cuda.memory
+    others = any(memory._snapshot()["device_traces"])
+    if not others:
+        memory._record_memory_history(max_entries=1_000_000)
+    try:
+        yield memory._snapshot
+    finally:
+        if not others:
+            memory._record_memory_history(enabled=None)
+
+
 #: Whether a saved tensor can be read raw, without a check or a hook. Early torch 2 cannot.
 RAW = hasattr(_autograd.SavedTensor, "data")
 

@@ -6,9 +6,10 @@ import gc
 import sys
 import threading
 import weakref
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from functools import partial
+from threading import get_ident
 from types import FrameType
 from typing import Any
 
@@ -17,9 +18,11 @@ from torch.autograd.graph import increment_version
 from torch.nn.modules import module as _module
 from torch.optim import optimizer as _optimizer
 
+from ..data.allocator import AllocatorHistory
 from ..data.model import BUFFERS, GRADIENTS, INPUTS, OPTIMIZER, PARAMETERS, Recording
 from . import private
 from .build import EventNote, GraphNote, Rooted, StorageNote, freeze, spell_out
+from .cuda import CountedEvents, Counters
 from .errors import RecordError
 from .interrupts import Interrupts, held
 from .kernels import Kernels
@@ -65,13 +68,23 @@ class Recorder:
     graph: False says that no graph is wanted (code without gradients); memory is recorded just the same.
     names: extra names, a dict name → tensor (a state_dict, say); matched by memory, so detached tensors do.
     kernels: True measures what kernels hold inside themselves too, with PyTorch's profiler (CPU only, and slow).
+    history: True lets the CUDA allocator note every block with its address and stack: `snapshot`, once stopped.
     """
 
     #: Tests set it: a fault of our own then raises instead of ending the recording with a note.
     strict = False
 
-    def __init__(self, *, graph: bool = True, names: dict[str, Tensor] | None = None, kernels: bool = False) -> None:
+    def __init__(
+        self,
+        *,
+        graph: bool = True,
+        names: dict[str, Tensor] | None = None,
+        kernels: bool = False,
+        history: bool = False,
+    ) -> None:
         self.graph_wanted = graph
+        self.history = history
+        self.snapshot: dict[str, Any] | None = None
         self.kernels = Kernels() if kernels else None
         self.given = dict(names or {})
         self.events: list[EventNote] = []
@@ -117,6 +130,7 @@ class Recorder:
             _active = self
         try:
             self._interrupts.begin()
+            self.thread = get_ident()
             self.capabilities = private.capabilities()
             self.notes.extend(self.capabilities.missing)
             self.places = Places(boundary, include_boundary=include_boundary)
@@ -124,10 +138,15 @@ class Recorder:
             self._prepare_names()
             if self.kernels is not None:
                 self._stack.enter_context(self.kernels)
+            if self.history:
+                self._stack.enter_context(self._noting())
             if not private.RAW:
                 self.hooks = private.DefaultHooks()
                 self._stack.enter_context(self.hooks.followed())
             self.sequence = self._sequence = private.sequence_number()
+            if (counters := Counters.found()) is not None:
+                self.events = CountedEvents(counters, self.before)
+                self.events.read()
             self._stack.enter_context(private.engine_entry(self._backward))
             self._stack.enter_context(private.random_states(self._random_state))
             for hook in (
@@ -165,9 +184,38 @@ class Recorder:
             self._tear_down()
         nodes = self.nodes
         spell_out(self.events, self.storages, nodes.notes, self._roots)
+        notes, allocator = self._allocator()
         return partial(
-            _frozen, self.events, self.storages, nodes.saved, nodes.notes, self.graphs, self.places, self.notes
+            _frozen, self.events, self.storages, nodes.saved, nodes.notes, self.graphs, self.places, notes, allocator
         )
+
+    @contextmanager
+    def _noting(self) -> Iterator[None]:
+        if not torch.cuda.is_available():
+            raise RecordError(
+                "history=True asks the CUDA allocator to note its blocks, and here is no CUDA device. "
+                "as_if_on_gpu(…).allocator shows what it would do."
+            )
+        with private.memory_history() as take:
+            yield
+            self.snapshot = take()
+
+    def _allocator(self) -> tuple[list[str], AllocatorHistory | None]:
+        """The allocator's counts, where something lay on its device; and the notes, with what there is to say of it."""
+        events = self.events
+        if not isinstance(events, CountedEvents):
+            return self.notes, None
+        devices = {s.device for s in self.storages if s.device.startswith("cuda")}
+        own = f"cuda:{events.counters.device}"
+        if own not in devices:
+            return self.notes, None
+        notes = list(self.notes)
+        if len(devices) > 1:
+            notes.append(
+                f"The allocator's counts are those of {own} alone; storages lie on {', '.join(sorted(devices))}."
+            )
+        events.read()
+        return notes, events.counters.history(self.before, events)
 
     def refused(self, error: BaseException | None) -> BaseException | None:
         """The error that the watched code raised; our own sentence again where torch's compiler has wrapped it."""
@@ -570,7 +618,10 @@ class Recorder:
         grad = torch.is_grad_enabled()
         needs = False
         tensors = []
-        sequence = private.sequence_number()
+        # Nodes are numbered by thread, and on a GPU backward runs in a thread of its own.
+        sequence = private.sequence_number() if get_ident() == self.thread else self._sequence
+        if type(self.events) is CountedEvents:
+            self.events.read()
         for value in (*args, *kwargs.values()) if kwargs else args:
             if isinstance(value, Tensor):
                 tensors.append(value)
@@ -733,7 +784,8 @@ class Recorder:
     @held
     def _enter(self, tensors: Any, args: tuple, kwargs: dict) -> tuple[GraphNote, list[Any], list[Any]]:
         self._settle()
-        self._sequence = private.sequence_number()
+        if get_ident() == self.thread:
+            self._sequence = private.sequence_number()
         parent = self._passes[-1] if self._passes else None
         if parent is None:
             place, outer = self.places.here(5)
@@ -816,7 +868,7 @@ class Recorder:
         for gradient in gradients:
             if gradient is not None:
                 self.see_all(gradient, event, event.op)
-        sequence = private.sequence_number()
+        sequence = private.sequence_number() if get_ident() == self.thread else self._sequence
         self.made.update(dict.fromkeys(range(self._sequence, sequence), event))
         self._sequence = sequence
 
