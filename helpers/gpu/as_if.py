@@ -65,7 +65,7 @@ class AsIfOnGPU:
         if not isinstance(error, (RuntimeError, NotImplementedError, TypeError, AssertionError)):
             return error
         message, name = str(error), recorder.trying
-        if isinstance(error, RecordError) or "meta" not in message.lower():
+        if isinstance(error, RecordError) or not name or "meta" not in message.lower():
             return error
         at = recorder.places.of_traceback(error.__traceback__)
         frame = recorder.places.places[at].inner if at is not None else None

@@ -126,8 +126,11 @@ def foreach_by_default() -> Iterator[None]:
 def cuda_autocast(cleared: Callable[[], None]) -> Iterator[None]:
     """`torch.autocast("cuda")` (and "meta") is on where the code says so, though there is no CUDA; `cleared` is called
     when torch drops its cache of cast weights."""
+    from torch.utils import checkpoint
+
     autocast = torch.amp.autocast_mode.autocast
     original, clear = autocast.__init__, torch.clear_autocast_cache
+    infer = checkpoint._infer_device_type
 
     def init(self: Any, device_type: str, dtype: Any = None, enabled: bool = True, cache_enabled: Any = None) -> None:
         if device_type not in ("cuda", "meta"):
@@ -140,7 +143,12 @@ def cuda_autocast(cleared: Callable[[], None]) -> Iterator[None]:
         clear()
         cleared()
 
+    def infer_device_type(*args: Any) -> str:  # of which device checkpoint keeps the autocast state
+        found = infer(*args)
+        return "cuda" if found == "meta" else found
+
     with (
+        replaced((checkpoint,), "_infer_device_type", infer, infer_device_type),
         replaced((autocast,), "__init__", original, init),
         replaced((torch,), "clear_autocast_cache", clear, clear_cache),
     ):
