@@ -9,14 +9,17 @@ from bisect import bisect_right, insort
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from helpers.data import AllocatorHistory, Recording, Segment
+from helpers.data import CATEGORIES, AllocatorHistory, Recording, Segment
 
 from .plots import Rect, columns
 
 #: Columns of the map at most, and rectangles: where there are more of these, it is drawn in fewer columns.
-MOST_COLUMNS, MOST_RECTS = 600, 9_000
+MOST_COLUMNS, MOST_RECTS, FEWEST_COLUMNS = 600, 9_000, 60
 #: Segments thinner than so many pixels are laid out together with their neighbours.
 THIN = 2.0
+#: Pixels over which what is thinner than one is gathered by kind.
+GATHERED = 1.5
+ORDER = (*CATEGORIES, "block", "stranded", "cached")
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +29,7 @@ class Piece:
     low: int
     high: int
     kind: str  # a category, "block", "stranded" or "cached"
-    block: int | None = None  # None too for blocks that are drawn as one with their neighbours
+    block: int | None = None  # None too for blocks that are drawn together with their neighbours
 
 
 @dataclass(frozen=True)
@@ -35,7 +38,7 @@ class Map:
     edges: tuple[int, ...]  # of the columns, counted in readings
     moments: tuple[int, ...]  # that each column shows: of its own, the one at which most is allocated
     single: Mapping[str, list[Rect]]  # of each kind: rectangles of one block, or one free piece
-    merged: Mapping[str, list[Rect]]  # of each kind: of neighbours that are each thinner than a pixel
+    merged: Mapping[str, list[Rect]]  # of each kind: gathered from neighbours that are each thinner than a pixel
     segments: tuple[Rect, ...]
 
 
@@ -45,9 +48,9 @@ def map_of(history: AllocatorHistory, recording: Recording | None, pixels: float
     while True:
         found = _Layout(history, recording, pixels, most).lay()
         count = sum(map(len, found.single.values())) + sum(map(len, found.merged.values()))
-        if count <= MOST_RECTS or most <= 40:
+        if count <= MOST_RECTS or most <= FEWEST_COLUMNS:
             return found
-        most = most * 2 // 3
+        most = max(FEWEST_COLUMNS, min(most * 2 // 3, most * MOST_RECTS // count))
 
 
 def extents(segments: tuple[Segment, ...]) -> tuple[list[int], list[int], int]:
@@ -90,7 +93,7 @@ class _Layout:
         self.used: dict[int, list[tuple[int, int]]] = {}  # segment → (place, block), sorted
 
     def unit_of(self, segment: Segment) -> tuple:
-        """Thin neighbours share a unit, since what lies in them is drawn as one."""
+        """Thin neighbours share a unit, since what lies in them is gathered."""
         if segment.nbytes >= THIN * self.pixel:
             return (1, segment.id)
         return (0, int(self.low[segment.id] / (2 * THIN * self.pixel)))
@@ -113,15 +116,35 @@ class _Layout:
             if high > at:
                 yield Piece(at, high, free)
 
-    def thick(self, unit: tuple) -> list[tuple[Piece, bool]]:
-        """Pieces to draw, and whether each is made of such as are thinner than a pixel and of one kind."""
+    def drawn(self, unit: tuple) -> list[tuple[Piece, bool]]:
+        """Pieces to draw, and whether each is gathered: neighbours thinner than a pixel are sorted by kind over a pixel
+        or two, and become one piece a kind, as high as their sum."""
         out: list[tuple[Piece, bool]] = []
+        group: dict[str, int] = {}
+        low = high = 0
+
+        def gather() -> None:
+            at = low
+            for kind in sorted(group, key=ORDER.index):
+                last = out[-1] if out else None
+                if last and last[1] and last[0].kind == kind and last[0].high == at:
+                    out[-1] = (Piece(last[0].low, at + group[kind], kind), True)
+                else:
+                    out.append((Piece(at, at + group[kind], kind), True))
+                at += group[kind]
+            group.clear()
+
         for piece in self.pieces(unit):
-            thin = piece.high - piece.low < self.pixel
-            if thin and out and out[-1][1] and out[-1][0].kind == piece.kind and out[-1][0].high == piece.low:
-                out[-1] = (Piece(out[-1][0].low, piece.high, piece.kind), True)
-            else:
-                out.append((Piece(piece.low, piece.high, piece.kind) if thin else piece, thin))
+            size = piece.high - piece.low
+            if group and (size >= self.pixel or piece.low != high or high - low >= GATHERED * self.pixel):
+                gather()
+            if size >= self.pixel:
+                out.append((piece, False))
+                continue
+            low = low if group else piece.low
+            high = piece.high
+            group[piece.kind] = group.get(piece.kind, 0) + size
+        gather()
         return out
 
     def lay(self) -> Map:
@@ -142,7 +165,7 @@ class _Layout:
                 touched |= self.step(moment)
             for unit in touched:
                 before = open_.get(unit, {})
-                now = {item: before.get(item, column) for item in self.thick(unit)}
+                now = {item: before.get(item, column) for item in self.drawn(unit)}
                 close({item: since for item, since in before.items() if item not in now}, column)
                 open_[unit] = now
         for pieces in open_.values():

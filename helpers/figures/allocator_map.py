@@ -16,7 +16,7 @@ from .curves_text import clean
 from .draw import width_of
 from .memory_parts import category_words, what_ran
 from .palette import ALERT, BAND, FAINT, FRAME, INK, SOFT
-from .plots import MARGIN, PAINT, WIDTH, Box, Sheet
+from .plots import MARGIN, WIDTH, Box, Sheet
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Canvas
@@ -267,7 +267,7 @@ def map_sentences(story: Story, shown: Map) -> list[str]:
     if peak * MAP < 2 * shown.height:
         out.append(f"All blocks together take {plots.binary(peak)} of {plots.binary(shown.height)}: too little to see.")
     elif shown.merged:
-        out.append("Neighbours of one kind that are each thinner than a pixel are drawn as one, as high as their sum.")
+        out.append("Neighbours thinner than a pixel are gathered by kind, over a pixel or two; their sums are exact.")
     return out
 
 

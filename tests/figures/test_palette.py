@@ -5,7 +5,22 @@ import re
 import pytest
 
 from helpers.figures.hatch import KERNELS, sign_of
-from helpers.figures.palette import ALERT, BAND, CATEGORY, GRAPH, GROUND, HATCH, INK, INSIDE, PALETTE, SOFT
+from helpers.figures.palette import (
+    ALERT,
+    ALLOCATOR,
+    BAND,
+    CATEGORY,
+    GRAPH,
+    GROUND,
+    HATCH,
+    INK,
+    INSIDE,
+    PALETTE,
+    PLOT_HATCH,
+    SOFT,
+    WATERFALL,
+)
+from helpers.figures.plots import STYLES
 
 #: Viénot, Brettel and Mollon's matrices for linear RGB (deuteranopia, protanopia), and Brettel's plane for tritanopia,
 #: in the common form of Machado, Oliveira and Fernandes at full severity.
@@ -115,3 +130,37 @@ def test_kernels_stand_apart_from_every_category(kind):
     assert contrast(INSIDE.line, INSIDE.fill) >= 4.5
     assert contrast(INK, INSIDE.fill) >= 3
     assert sign_of(KERNELS) not in HATCH.values()
+
+
+@pytest.mark.parametrize("kind", BLIND)
+def test_an_allocators_map_stays_apart(kind):
+    """Blocks of no category and free space, from each other and from every category; what is cached is pale as the
+    ground, and stands apart from hatched bands by having no hatch too."""
+    for name, paint in ALLOCATOR.items():
+        least = 10 if name == "cached" else 15
+        for other, band in CATEGORY.items():
+            assert distance(paint.fill, band.fill, kind) >= least, (name, other)
+            assert PLOT_HATCH[name] != HATCH[other] or distance(paint.fill, band.fill, kind) >= 18, (name, other)
+        for other, beside in ALLOCATOR.items():
+            assert name == other or distance(paint.fill, beside.fill, kind) >= 25, (name, other)
+
+
+@pytest.mark.parametrize("kind", BLIND)
+def test_a_waterfalls_bars_stay_apart(kind):
+    names = list(WATERFALL)
+    for i, a in enumerate(names):
+        for b in names[i + 1 :]:
+            assert distance(WATERFALL[a].fill, WATERFALL[b].fill, kind) >= 15, (a, b)
+    assert len({PLOT_HATCH[name] for name in names}) == len(names)
+
+
+def test_plots_can_be_read():
+    for name, paint in {**ALLOCATOR, **WATERFALL}.items():
+        assert contrast(INK, paint.fill) >= 3, name  # outlines and lines upon it
+        assert contrast(paint.text, GROUND) >= 4.5, name
+        if PLOT_HATCH[name]:
+            assert contrast(paint.line, paint.fill) >= 3, name
+    for colour, _ in STYLES:
+        assert contrast(colour, GROUND) >= 3
+    assert len({dashes for _, dashes in STYLES}) == len(STYLES)
+    assert PLOT_HATCH["stranded"] not in {*HATCH.values(), sign_of(KERNELS)}
