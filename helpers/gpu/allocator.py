@@ -200,6 +200,19 @@ class CachingAllocator:
 
     # ---------------------------------------------------------------- a given state
 
+    def widen(self, piece: Piece, more: int) -> None:
+        """Let a block in use take `more` bytes of the free block behind it."""
+        behind = piece.after
+        if piece.free or behind is None or not behind.free or not 0 < more < behind.nbytes:
+            raise ValueError(f"{piece!r} cannot take {more:,} B of what lies behind it.")
+        self._take(behind)
+        behind.address += more
+        behind.nbytes -= more
+        self._put(behind)
+        piece.nbytes += more
+        self.allocated += more
+        self.highest = max(self.highest, self.allocated)
+
     def add_segment(
         self, address: int, nbytes: int, pool: str, stream: int = 0, blocks: Iterable[tuple[int, int, int]] = ()
     ) -> Chunk:

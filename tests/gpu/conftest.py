@@ -19,6 +19,15 @@ def traces():
 @pytest.fixture(scope="module", params=traces() or [None], ids=lambda path: path.stem if path else "none")
 def trace(request):
     if request.param is None:
-        named = os.environ.get("CUDA_SNAPSHOTS")
-        pytest.skip(f"snapshots: {'no .pickle in the folder it names' if named else 'CUDA_SNAPSHOTS is not set'}")
+        skip()
     return request.param
+
+
+@pytest.fixture(scope="module")
+def all_traces():
+    return traces() or skip()
+
+
+def skip():
+    named = os.environ.get("CUDA_SNAPSHOTS")
+    pytest.skip(f"snapshots: {'CUDA_SNAPSHOTS names a folder without one' if named else 'CUDA_SNAPSHOTS is not set'}")
