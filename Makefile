@@ -21,7 +21,7 @@ NBVAL := -p tools.strict_nbval --nbval --nbval-current-env --nbval-cell-timeout=
 PYTEST := -m pytest -n 2 --dist loadfile $(NBVAL)
 
 .DEFAULT_GOAL := help
-.PHONY: help lab environment test test-environment test-colab lint format notebooks badges bench clean
+.PHONY: help lab environment test test-environment test-colab test-gpu lint format notebooks badges bench clean
 
 help: ## what can be made
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | while IFS='|' read -r a b; do printf '%-20s %s\n' "$$a" "$$b"; done
@@ -41,6 +41,11 @@ test: lint ## everything: style, tests, every notebook (TEST_ARGS=... goes to py
 test-colab: ## the helpers' tests and every notebook again, with the versions that Colab has
 	@"$(PYTHON)" tools/environment.py --dir .venv-colab --colab $(PIP_ARGS)
 	@PYDEVD_DISABLE_FILE_VALIDATION=1 "$(COLAB)" $(PYTEST) tests notebooks --ignore tests/project --ignore tests/notebooks $(TEST_ARGS)
+
+test-gpu: ## the tests that need a CUDA device, by the interpreter given, which has torch and pytest (PYTHON=..., GPU_TRACES=folder)
+	@"$(PYTHON)" -c "import torch, pytest" || { echo "test-gpu installs nothing: PYTHON=... must name an interpreter that has torch and pytest."; exit 1; }
+	@"$(PYTHON)" -c "import sys, torch; sys.exit(0 if torch.cuda.is_available() else 'No CUDA device: nothing of this can be tested here.')"
+	@REQUIRE="gpu $(REQUIRE)" "$(PYTHON)" -m pytest -m gpu -rA tests/gpu/test_real_gpu.py $(TEST_ARGS)
 
 lint: test-environment ## style of code and notebooks
 	@"$(PY)" -m ruff check --quiet .

@@ -56,6 +56,19 @@ def test_lab(course):
     ]
 
 
+def test_the_gpu_s_tests_run_by_the_interpreter_given_and_nothing_is_installed(course):
+    done, calls = make(course, "test-gpu", "TEST_ARGS=-x")
+    assert done.returncode == 0, done.stderr
+    assert [c.split("|")[:2] for c in calls] == [["./the python", "-c"], ["./the python", "-c"], ["./the python", "-m"]]
+    assert calls[-1] == "./the python|-m|pytest|-m|gpu|-rA|tests/gpu/test_real_gpu.py|-x|"
+
+
+def test_without_a_device_the_gpu_s_tests_say_so(course):
+    (course / "the python").write_text('#!/bin/sh\ncase "$2" in *is_available*) echo no device >&2; exit 1;; esac\n')
+    done, _ = make(course, "test-gpu")
+    assert done.returncode != 0 and "no device" in done.stderr
+
+
 def test_test_runs_style_and_every_test_and_notebook(course):
     done, calls = make(course, "test", "TEST_ARGS=-x")
     assert done.returncode == 0, done.stderr
