@@ -118,7 +118,7 @@ def test_figures_of_a_gpu(measured):
     if not find_spec("matplotlib"):
         pytest.skip("matplotlib: not installed")
     _, run = measured
-    assert "from a snapshot" in run.allocator.text and f"Memory of {GPU} alone" in run.memory.text
+    assert "from a memory snapshot" in run.allocator.text and f"Memory of {GPU} alone" in run.memory.text
 
 
 def noted():
