@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -64,3 +66,41 @@ class Llama(nn.Module):
             else:
                 x = block(x, self.cos, self.sin)
         return self.head(self.norm(x))
+
+
+class Layer(nn.Module):
+    """The Transformer layer of Korthikanti et al. 2022: LayerNorm, attention spelled out, GELU, three dropouts."""
+
+    def __init__(self, width: int, heads: int, p: float = 0.1, *, selective: bool = False) -> None:
+        super().__init__()
+        self.heads, self.selective = heads, selective
+        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.q, self.k, self.v, self.o = (nn.Linear(width, width) for _ in range(4))
+        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+        self.dropout1, self.dropout2, self.dropout3 = nn.Dropout(p), nn.Dropout(p), nn.Dropout(p)
+
+    def core(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        weights = (q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1])).softmax(-1)
+        return self.dropout1(weights) @ v
+
+    def attend(self, x: Tensor) -> Tensor:
+        batch, length, width = x.shape
+        q, k, v = (f(x).view(batch, length, self.heads, -1).transpose(1, 2) for f in (self.q, self.k, self.v))
+        mixed = checkpoint(self.core, q, k, v, use_reentrant=False) if self.selective else self.core(q, k, v)
+        return self.o(mixed.transpose(1, 2).reshape(batch, length, width))
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x + self.dropout2(self.attend(self.norm1(x)))
+        return x + self.dropout3(self.down(F.gelu(self.up(self.norm2(x)))))
+
+
+class Stack(nn.Module):
+    """Layers behind an embedding and its dropout."""
+
+    def __init__(self, layers: int, width: int, heads: int, vocabulary: int = 100) -> None:
+        super().__init__()
+        self.embedding, self.dropout = nn.Embedding(vocabulary, width), nn.Dropout(0.1)
+        self.layers = nn.Sequential(*(Layer(width, heads) for _ in range(layers)))
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        return self.layers(self.dropout(self.embedding(tokens)))
