@@ -356,7 +356,8 @@ def draw_curves(sheet: Sheet, story: Story, box: Box, top: int, drawn: int | Non
     sheet.stroke([(x - 4, y - 8), (x + 4, y - 8), (x, y - 1.5), (x - 4, y - 8)], INK, 1.4)
     line_key(sheet, box)
     if drawn is not None:
-        sheet.capacity(axes, box, drawn, plots.capacity_words(drawn, clean(history.card)))
+        early = any(2 * f.event < len(readings) for f in history.failures[:1])  # its words stand at the left
+        sheet.capacity(axes, box, drawn, plots.capacity_words(drawn, clean(history.card)), right=early)
     if story.recording:
         draw_phases(sheet, story.recording, box, len(readings))
 

@@ -356,8 +356,10 @@ class Sheet:
                 self.stroke([(box.left, y), (box.right, y)], FRAME, over=-1)
                 self.words(box.left - 7, y + 4, words, fill=SOFT, size=11, anchor="right")
 
-    def capacity(self, axes: Axes, box: Box, capacity: int, words: str = "", *, across: bool = False) -> None:
-        """The capacity as a dashed line of the axes, labelled."""
+    def capacity(
+        self, axes: Axes, box: Box, capacity: int, words: str = "", *, across: bool = False, right: bool = False
+    ) -> None:
+        """The capacity as a dashed line of the axes, labelled: upright if `across`, else with words left or right."""
         draw = axes.axvline if across else axes.axhline
         line = draw(capacity, color=ALERT, lw=1.8, label="capacity", zorder=4)
         dashed(line, 1.8, (7, 4))
@@ -369,7 +371,7 @@ class Sheet:
             self.words(x, box.top - 6, words, fill=ALERT, size=11.5, bold=True, anchor="center")
         else:
             _, y = self.place(axes, 0, capacity)
-            self.sign(box.left + 6, y - 7, words)
+            self.sign(box.right - 6 if right else box.left + 6, y - 7, words, "right" if right else "left")
 
     def legend(self, kinds: Sequence[tuple[str, str]], y: float) -> float:
         """Samples of kinds with their words, row by row from y; gives the place under them."""

@@ -129,7 +129,7 @@ def twin_of(it: Comparison) -> str:
     if it.capacity is not None:
         lines.append(plots.capital(plots.capacity_words(it.capacity, it.card)) + f": {text.exact(it.capacity)}")
         fit = [v.name for v in it.variants if it.fits(v)]
-        lines.append(f"What fits: {', '.join(fit) if fit else 'none'}")
+        lines.append(f"What fits: {'; '.join(fit) or 'none'}")
     first = it.variants[0].peak
     rows = []
     for k, variant in enumerate(it.variants):
@@ -137,7 +137,7 @@ def twin_of(it: Comparison) -> str:
         if k:
             more = variant.peak - first
             ratio = f" ({variant.peak / first:.4g} of it)" if first else ""
-            change = f"{plots.signed(more, text.exact(abs(more)))} to the first{ratio}"
+            change = f"{plots.signed(more, text.exact(abs(more)))} to the first{ratio}" if more else "as the first"
         where = variant.line.peak + 1
         when = f"after event {where:,} of {len(variant.line.rows) - 1:,}" if where else "before the first event"
         rows.append(
@@ -158,7 +158,7 @@ def said(it: Comparison) -> list[str]:
         return [WHAT]
     fit = [v.name for v in it.variants if it.fits(v)]
     over = [v.name for v in it.variants if not it.fits(v)]
-    words = f"Fits: {', '.join(fit) or 'none'}. Does not fit: {', '.join(over) or 'none'}."
+    words = f"Fits: {'; '.join(fit) or 'none'}. Does not fit: {'; '.join(over) or 'none'}."
     return [f"{plots.capital(plots.capacity_words(it.capacity, it.card))}. {words}", WHAT]
 
 

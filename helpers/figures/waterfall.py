@@ -91,7 +91,7 @@ def waterfall(steps: Sequence, capacity: int | None, card: str, title: str) -> W
 
 def sum_sentence(it: Waterfall, words=plots.binary) -> str:
     first, last = it.levels[0], it.levels[-1]
-    share = f", {last / first:.4g} of the first" if first else ""
+    share = f", {last / first:.4g} of the first" if first and first != last else ""
     return f"From {words(first)} to {words(last)}{share}"
 
 
@@ -154,16 +154,15 @@ def draw_waterfall(it: Waterfall) -> Canvas:
                 if found == kind
             ]
             sheet.boxes(axes, kind, rects)
-        for k, (kind, _, _, label) in enumerate(bars):
+        for k, (kind, low, high, label) in enumerate(bars):
             middle = box.top + ROW * (k + 0.5)
             sheet.words(MARGIN, middle + 4.5, text.short(rows[k], 34), size=12.5, bold=kind == "level")
             level = it.levels[min(k, len(it.levels) - 1)]
             if k + 1 < len(bars):  # from the level reached here to the next bar
                 x, _ = sheet.place(axes, level, 0)
                 sheet.stroke([(x, middle + BAR / 2), (x, middle + ROW - BAR / 2)], SOFT, 1.0, (2, 2))
-            sheet.words(
-                WIDTH - MARGIN, middle + 4.5, label, size=12.5, bold=True, fill=WATERFALL[kind].text, anchor="right"
-            )
+            fill = SOFT if low == high else WATERFALL[kind].text
+            sheet.words(WIDTH - MARGIN, middle + 4.5, label, size=12.5, bold=True, fill=fill, anchor="right")
         sheet.stroke([(box.left, box.top), (box.left, box.bottom)], INK)
         if drawn is not None:
             sheet.capacity(axes, box, drawn, plots.capacity_words(drawn, it.card), across=True)

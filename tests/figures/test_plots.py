@@ -163,14 +163,15 @@ def test_the_twin_of_variants_says_the_same(seed):
         room = (60 << 20) - peak
         assert f"fits, {room:,} B to spare" in row if room >= 0 else f"does not fit: {-room:,} B too much" in row
         if name != "plain":
-            assert f"{plots.signed(peak - first, f'{abs(peak - first):,} B')} to the first" in row
+            more = peak - first
+            assert (f"{plots.signed(more, f'{abs(more):,} B')} to the first" if more else "as the first") in row
         table = next(x for x in figure.text.split("\n")[::-1] if x.split()[:1] == [name])
         numbers = [int(n.replace(",", "")) for n in table.split()[1:]]
         assert numbers[-1] == peak == sum(numbers[:-1])
         assert f"{name} {plots.binary(peak)} (" in figure.alt
     fit = [name for name, peak in peaks.items() if peak <= 60 << 20]
-    assert f"What fits: {', '.join(fit) or 'none'}" in figure.text
-    assert any(f"Fits: {', '.join(fit) or 'none'}." in x for x in texts(figure.svg))
+    assert f"What fits: {'; '.join(fit) or 'none'}" in figure.text
+    assert any(f"Fits: {'; '.join(fit) or 'none'}." in x for x in texts(figure.svg))
     assert "60.00 MiB, A card" in figure.text
 
 
