@@ -74,6 +74,11 @@ def replay(
             "This snapshot was taken with expandable segments, whose rules this allocator does not have. It can be "
             "read (read_snapshot), not replayed."
         )
+    if trace.changed:
+        raise SnapshotError(
+            f"This snapshot was taken with other allocator settings ({', '.join(trace.changed)}), under which other "
+            "rules hold. It can be read (read_snapshot), not replayed."
+        )
     if not any(e.action == "alloc" for e in trace.entries):
         raise SnapshotError("This snapshot has no history, so there is nothing to replay.")
     return _Replaying(trace, allocator).run()

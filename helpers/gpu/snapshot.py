@@ -25,7 +25,7 @@ from ..data.model import (
 from .errors import SnapshotError
 from .snapshot_writing import write_snapshot
 from .stacks import Stack, Stacks
-from .trace import HOW, Trace, load, parse
+from .trace import HOW, Entry, Trace, load, parse
 
 __all__ = ["SnapshotError", "read_snapshot", "write_snapshot"]
 
@@ -73,7 +73,8 @@ class _Reading:
                 self.block_of[life.freed] = number
 
     def recording(self) -> Recording:
-        stacks = [self.stacks.read(self.trace.entries[i].frames) for i in self.event_at]
+        told = self._frees_told()
+        stacks = [self._stack(self.trace.entries[i], told) for i in self.event_at]
         phases = _phases([self.trace.entries[i].action for i in self.event_at], stacks)
         storages = self._storages(phases)
         events = tuple(
@@ -101,14 +102,22 @@ class _Reading:
             return entry
         return min(bisect_left(self.event_at, entry), self.events - 1)
 
-    def _event(self, index: int, entry: int, stack: Stack, phase: str) -> MemoryEvent:
+    def _frees_told(self) -> bool:
+        """Whether frees have stacks of their own. With context="alloc", PyTorch gives them the allocation's again."""
+        both = [b for b in self.trace.blocks if b.born >= 0 and b.freed is not None]
+        return not both or any(b.frames != self.trace.entries[b.freed].frames for b in both)
+
+    def _stack(self, entry: Entry, frees_told: bool) -> Stack | None:
+        """An entry's stack; None for a free without one of its own."""
+        if entry.action != "alloc" and not (frees_told and entry.frames):
+            return None
+        return self.stacks.read(entry.frames)
+
+    def _event(self, index: int, entry: int, stack: Stack | None, phase: str) -> MemoryEvent:
         block = self.block_of[entry]
         if self.trace.entries[entry].action == "alloc":
             return MemoryEvent(index, "op", phase, stack.place, stack.op, allocated=(block,))
-        life = self.trace.blocks[block]
-        # Unless asked for all of them, PyTorch writes the stack of the allocation beside the free.
-        place = None if life.frames == self.trace.entries[entry].frames else stack.place
-        return MemoryEvent(index, "free", phase, place, freed=(block,))
+        return MemoryEvent(index, "free", phase, stack.place if stack else None, freed=(block,))
 
     def _storages(self, phases: list[str]) -> tuple[Storage, ...]:
         ends = _run_ends(phases)
@@ -146,7 +155,9 @@ class _Reading:
             for i, b in enumerate(trace.blocks)
         )
         readings, failures = self._readings()
-        return AllocatorHistory("snapshot", segments, blocks, readings, failures=failures, notes=(HIGHEST, *self._notes()))
+        return AllocatorHistory(
+            "snapshot", segments, blocks, readings, failures=failures, notes=(HIGHEST, *self._notes())
+        )
 
     def _readings(self) -> tuple[tuple[Reading, ...], tuple[OutOfMemory, ...]]:
         trace = self.trace
@@ -196,6 +207,11 @@ class _Reading:
             notes.append(f"Device {trace.device} is shown; {trace.others:,} entries are of other devices.")
         if trace.expandable:
             notes.append(EXPANDABLE)
+        if trace.changed:
+            notes.append(
+                f"It was taken with other allocator settings ({', '.join(trace.changed)}): what blocks took that were "
+                "gone at its end is estimated by the usual rules."
+            )
         if trace.open_ended:
             notes.append(
                 f"Of {len(trace.open_ended):,} blocks from before the history, gone at its end, the snapshot does not "
@@ -210,11 +226,17 @@ class _Reading:
         return tuple(notes)
 
 
-def _phases(actions: list[str], stacks: list[Stack]) -> list[str]:
-    """Each event's phase. What neither backward nor a step did is forward; a free between two phases is "between"."""
+def _phases(actions: list[str], stacks: list[Stack | None]) -> list[str]:
+    """Each event's phase. What neither backward nor a step did is forward; a free between two phases is "between".
+
+    A free whose stack is not known falls into the phase of the allocation before it.
+    """
     phases: list[str] = []
     made = "forward"  # the phase of the last allocation
     for action, stack in zip(actions, stacks, strict=True):
+        if stack is None:
+            phases.append(made)
+            continue
         phase = stack.phase or ("forward" if action == "alloc" or made == "forward" else "between")
         if action == "alloc":
             made = phase

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import re
+import reprlib
 from typing import Any, NamedTuple
 
 from ..data.model import Frame, Place, Source
@@ -63,7 +64,7 @@ class Stacks:
                 name, filename, line = str(frame["name"]), str(frame["filename"]), int(frame["line"])
             except (KeyError, TypeError, ValueError):
                 raise SnapshotError(
-                    f"This snapshot is damaged: {frame!r} stands where a stack's frame belongs."
+                    f"This snapshot is damaged: {reprlib.repr(frame)} stands where a stack's frame belongs."
                 ) from None
             if _is_python(filename):
                 phase = phase or _python_phase(name, filename)

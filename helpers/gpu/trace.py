@@ -7,9 +7,10 @@ entry for each thing that happened. The state before the history is found by und
 from __future__ import annotations
 
 import pickle
+import reprlib
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -69,16 +70,16 @@ class SegmentLife:
 class Trace:
     """One device's history. Blocks and segments in the order in which they came; those before it by address."""
 
-    device: int
     entries: list[Entry]
     segments: list[SegmentLife]
     blocks: list[BlockLife]
     expandable: bool
     mapped: int  # bytes reserved before the first entry
-    unknown: dict[str, int]  # actions that are not known → how many
     open_ended: list[BlockLife]  # blocks before the history whose exact size the history leaves open
-    settings: Mapping[str, Any]
-    others: int  # entries of other devices
+    device: int = 0
+    unknown: dict[str, int] = field(default_factory=dict)  # actions that are not known → how many
+    changed: tuple[str, ...] = ()  # settings that were not PyTorch's own, under which other rules hold
+    others: int = 0  # entries of other devices
 
 
 # ------------------------------------------------------------------ reading
@@ -182,7 +183,6 @@ def _parsed(data: Mapping[str, Any], device: int | None) -> Trace:
     elif device not in devices:
         found = ", ".join(map(str, devices)) or "none"
         raise SnapshotError(f"This snapshot tells nothing of device {device}; it has: {found}.")
-    settings = data.get("allocator_settings") or {}
     entries, unknown = [], {}
     for raw in traces[device] if device < len(traces) else ():
         entry = _entry(raw)
@@ -192,20 +192,43 @@ def _parsed(data: Mapping[str, Any], device: int | None) -> Trace:
             unknown[raw["action"]] = unknown.get(raw["action"], 0) + 1
     here = [s for s in data["segments"] if s.get("device", 0) == device]
     trace = _Undoing(here, entries).trace()
-    trace.device, trace.settings, trace.unknown = device, settings, unknown
+    trace.device, trace.unknown = device, unknown
+    trace.changed = _changed(data.get("allocator_settings") or {})
     trace.others = sum(counts.values()) - counts.get(device, 0)
     return trace
 
 
 def _entry(raw: dict[str, Any]) -> Entry | None:
     action = raw["action"]
+    if type(action) is not str:
+        raise TypeError(f"an entry's action is a {type(action).__name__}")
     if action in ("alloc", "free_completed", "oom", *SEGMENTS):
-        address = raw["device_free"] if action == "oom" else raw["addr"]
-        numbers = (address, raw["size"], raw["stream"])
-        if not all(type(n) is int and n >= 0 for n in numbers):
-            raise TypeError(f"{action!r} has {numbers}, where whole numbers belong")
-        return Entry(action, *numbers, raw.get("frames") or [])
+        address = "device_free" if action == "oom" else "addr"
+        numbers = (_whole(raw, key) for key in (address, "size", "stream"))
+        return Entry(action, *numbers, _frames(raw))
     return None
+
+
+def _whole(raw: dict[str, Any], key: str) -> int:
+    if type(raw[key]) is not int or raw[key] < 0:
+        raise TypeError(f"{key!r} is {reprlib.repr(raw[key])}, where a whole number belongs")
+    return raw[key]
+
+
+def _frames(raw: dict[str, Any]) -> list:
+    frames = raw.get("frames") or []
+    if not isinstance(frames, list):
+        raise TypeError(f"'frames' is a {type(frames).__name__}")
+    return frames
+
+
+def _changed(settings: Mapping[str, Any]) -> tuple[str, ...]:
+    """Settings under which blocks are rounded, split or served by other rules."""
+    usual = {"max_split_size": -1, "garbage_collection_threshold": 0, "expandable_segments": False}
+    changed = [name for name, value in usual.items() if settings.get(name, value) != value]
+    if any((settings.get("roundup_power2_divisions") or {}).values()):
+        changed.append("roundup_power2_divisions")
+    return tuple(changed)
 
 
 # ------------------------------------------------------------------ undoing
@@ -234,15 +257,16 @@ class _Undoing:
         final: list[tuple[int, int, str, int]] = []
         for s in segments:
             pool = "small" if s["segment_type"] == "small" else "large"
-            self.mapped += s["total_size"]
+            address, nbytes, stream = (_whole(s, key) for key in ("address", "total_size", "stream"))
+            self.mapped += nbytes
             if s.get("is_expandable", False):
-                final.append((s["address"], s["total_size"], pool, s["stream"]))
+                final.append((address, nbytes, pool, stream))
             else:
-                self.homes[s["address"]] = SegmentLife(s["address"], s["total_size"], pool, s["stream"])
+                self.homes[address] = SegmentLife(address, nbytes, pool, stream)
             for b in s["blocks"]:
                 if b["state"] != "inactive":
-                    frames = b.get("frames") or []
-                    self.live[b["address"]] = BlockLife(b["address"], b["requested_size"], b["size"], None, frames)
+                    where, requested, size = (_whole(b, key) for key in ("address", "requested_size", "size"))
+                    self.live[where] = BlockLife(where, requested, size, None, _frames(b))
         self.expandable = bool(final)
         self._add_expandable(final)
         self.starts = sorted(self.homes)
@@ -263,18 +287,8 @@ class _Undoing:
         first = [self.live[a] for a in self.order]
         open_ended = self._sizes_at_the_start(first)
         segments = [self.homes[a] for a in self.starts] + self.done_segments[::-1]
-        return Trace(
-            0,
-            self.entries,
-            segments,
-            first + self.done_blocks[::-1],
-            self.expandable,
-            self.mapped,
-            {},
-            open_ended,
-            {},
-            0,
-        )
+        blocks = first + self.done_blocks[::-1]
+        return Trace(self.entries, segments, blocks, self.expandable, self.mapped, open_ended)
 
     def _unalloc(self, index: int, entry: Entry) -> None:
         life = self.live.pop(entry.address, None)
@@ -300,7 +314,7 @@ class _Undoing:
     def _unfree(self, index: int, entry: Entry) -> None:
         if entry.address in self.live:
             self._contradiction(index, "frees a block that is still there afterwards")
-        life = BlockLife(entry.address, entry.nbytes, None, index, entry.frames)
+        life = BlockLife(entry.address, entry.nbytes, None, index, [])  # its stack comes with its allocation
         life.home = self._home(index, entry.address)
         self.live[entry.address] = life
         insort(self.order, entry.address)

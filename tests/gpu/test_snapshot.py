@@ -5,6 +5,7 @@ import dataclasses
 import io
 import os
 import pickle
+import random
 import zipfile
 from collections import Counter
 
@@ -18,6 +19,7 @@ from helpers.figures import memory_figure
 from helpers.gpu.allocator import MIB, rounded
 from helpers.gpu.cards import Card
 from helpers.gpu.errors import SnapshotError
+from helpers.gpu.replay import replay
 from helpers.gpu.simulate import simulate
 from helpers.gpu.snapshot import read_snapshot, write_snapshot
 from helpers.gpu.trace import load, parse
@@ -136,7 +138,8 @@ def test_what_the_snapshot_leaves_open_is_said(tmp_path):
 
 
 def test_pytorch_reads_it(step, written):
-    viz = pytest.importorskip("torch.cuda._memory_viz")
+    from torch.cuda import _memory_viz as viz
+
     data = pickle.loads(written.read_bytes())
     lines = viz.segments(data, format_flamegraph=str)
     weights = {line for line in lines.splitlines() if "active_allocated" in line}
@@ -429,14 +432,30 @@ def test_what_all_stacks_share_is_left_out():
     assert [[f.line for f in place.frames] for place in places] == [[5, 7], [6]]
 
 
-def test_a_free_with_the_allocations_stack_has_no_line():
+def test_frees_with_the_allocations_stack():
+    """With context="alloc" a free has no stack of its own: no line, and the phase in which it happens."""
+    engine = ("torch::autograd::Engine::evaluate_function()", "", 0)
     frees = [entry(a, 0, 4 * MIB, PLAIN) for a in ("free_requested", "free_completed")]
     data = {
-        "segments": [state((0, 20 * MIB, None))],
-        "device_traces": [[entry("alloc", 0, 4 * MIB, PLAIN), *frees]],
+        "segments": [state((0, 4 * MIB, None), (4 * MIB, 4 * MIB, 4 * MIB), (8 * MIB, 12 * MIB, None))],
+        "device_traces": [[entry("alloc", 0, 4 * MIB, PLAIN), entry("alloc", 4 * MIB, 4 * MIB, engine), *frees]],
     }
     recording = read_snapshot(data)
-    assert [(e.kind, e.place) for e in recording.events] == [("op", 0), ("free", None)]
+    events = [(e.kind, e.phase, e.place) for e in recording.events]
+    assert events == [("op", "forward", 0), ("op", "backward", None), ("free", "backward", None)]
+    assert [s.category for s in recording.storages] == ["kept for backward", "gradients"]
+
+
+def test_a_blocks_stack_is_that_of_its_allocation():
+    """Of a block from before, the snapshot tells it if it is there at the end; the stack of its free is not it."""
+    segment = state((0, 4 * MIB, None), (4 * MIB, 4 * MIB, 4 * MIB), (8 * MIB, 12 * MIB, None))
+    name, filename, line = PLAIN
+    segment["blocks"][1]["frames"] = [{"name": name, "filename": filename, "line": line}]
+    frees = [entry(a, 0, 4 * MIB, ("late", "late.py", 1)) for a in ("free_requested", "free_completed")]
+    recording = read_snapshot({"segments": [segment], "device_traces": [frees]})
+    places = [s.place is not None and recording.places[s.place].outer.line for s in recording.storages]
+    assert places == [False, 7]
+    assert recording.places[recording.events[0].place].outer.function == "late"
 
 
 # ------------------------------------------------------------------ devices, streams, other kinds
@@ -616,7 +635,7 @@ def last(data, action):
             lambda d: d["device_traces"][0].append(entry("segment_free", d["segments"][0]["address"], 8)),
             "gives back a segment that is still there",
         ),
-        (lambda d: d["device_traces"][0][0].update(size="8"), "has .* where whole numbers belong"),
+        (lambda d: d["device_traces"][0][0].update(size="8"), "'size' is '8', where a whole number belongs"),
         (lambda d: last(d, "alloc").update(frames=[{"name": 3}]), "stands where a stack's frame belongs"),
     ],
 )
@@ -625,6 +644,29 @@ def test_what_does_not_fit_together(written, change, sentence):
     change(data)
     with pytest.raises(SnapshotError, match=sentence):
         read_snapshot(data)
+
+
+def test_damaged_bytes_never_raise_anything_else(tmp_path):
+    """Bytes changed by chance: it opens, or a sentence says why not."""
+    raw = write_snapshot(*by_chance(3, events=40).done(), tmp_path / "x.pickle").read_bytes()
+    chance, path, refused = random.Random(0), tmp_path / "damaged.pickle", 0
+    for _ in range(400):
+        damaged = bytearray(raw)
+        for _ in range(chance.randint(1, 3)):
+            damaged[chance.randrange(len(raw))] = chance.randrange(256)
+        path.write_bytes(damaged)
+        try:
+            assert loads(dumps(read_snapshot(path)))
+        except SnapshotError as error:
+            refused += str(error).endswith(".")
+    assert 100 < refused < 400
+
+
+def test_other_settings_are_said(written):
+    data = {**load(written), "allocator_settings": {"max_split_size": 10, "roundup_power2_divisions": {"1": 4}}}
+    assert any("(max_split_size, roundup_power2_divisions)" in note for note in read_snapshot(data).notes)
+    with pytest.raises(SnapshotError, match="other allocator settings .* not replayed"):
+        replay(data)
 
 
 def test_sizes_of_blocks_follow_the_rules(trace):
