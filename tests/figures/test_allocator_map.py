@@ -3,6 +3,7 @@
 import math
 import os
 import re
+from bisect import bisect_right
 from dataclasses import replace
 from pathlib import Path
 
@@ -171,6 +172,37 @@ def check_long(history, recording, most):
 def test_a_long_history_stays_small_and_true():
     """The worst case: blocks at random places, so hardly anything can be drawn together."""
     check_long(long_history(20_000, 7_000), None, 600_000)
+
+
+def test_what_is_gathered_stays_where_it_is():
+    """Of each kind as many bytes lie under any height as there really are, but for two or three pixels."""
+    history = long_history(2_000, 1_500)
+    plan = map_of(history, None, MAP)
+    starts, places, _ = extents(history.segments)
+    pixel = plan.height / MAP
+    assert plan.merged
+    for column in (5, len(plan.moments) // 2, len(plan.moments) - 1):
+        moment = plan.moments[column]
+        real = {"block": [], "stranded": [], "cached": []}
+        for s in history.segments:
+            base = places[bisect_right(starts, s.address) - 1] + s.address - starts[bisect_right(starts, s.address) - 1]
+            blocks = [b for b in history.blocks if b.segment == s.id and b.born <= moment]
+            blocks = sorted((b.address, b.nbytes) for b in blocks if b.freed is None or moment < b.freed)
+            at = s.address
+            for address, nbytes in [*blocks, (s.address + s.nbytes, 0)]:
+                real["stranded" if blocks else "cached"].append((base + at - s.address, base + address - s.address))
+                real["block"].append((base + address - s.address, base + address + nbytes - s.address))
+                at = address + nbytes
+        for kind, pieces in real.items():
+            shown = [
+                (low, high)
+                for x0, x1, low, high in (*plan.single.get(kind, ()), *plan.merged.get(kind, ()))
+                if x0 <= plan.edges[column] < x1
+            ]
+            for k in range(101):
+                height = plan.height * k / 100
+                under = [sum(max(0, min(b, height) - a) for a, b in what) for what in (pieces, shown)]
+                assert abs(under[0] - under[1]) <= 2.5 * pixel
 
 
 def test_real_snapshots_stay_small_and_true():
