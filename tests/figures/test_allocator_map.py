@@ -174,14 +174,23 @@ def test_a_long_history_stays_small_and_true():
     check_long(long_history(20_000, 7_000), None, 600_000)
 
 
-def test_what_is_gathered_stays_where_it_is():
+def in_crumbs():
+    """One segment full of blocks far thinner than a pixel: close together below, far apart above."""
+    places = [k * 512 for k in range(40_000) if k % (2 if k < 20_000 else 9) == 0]
+    blocks = tuple(Block(i, 0, address, 512, 500, -1 + i % 3) for i, address in enumerate(places))
+    born = [sum(b.born <= m for b in blocks) * 512 for m in range(-1, 3)]
+    readings = tuple(Reading(n, 40_000 * 512, n, n) for n in born)
+    return AllocatorHistory("simulated", (Segment(0, 0, 40_000 * 512, "large", -1),), blocks, readings)
+
+
+@pytest.mark.parametrize("history", [long_history(2_000, 1_500), in_crumbs()], ids=["long", "crumbs"])
+def test_what_is_gathered_stays_where_it_is(history):
     """Of each kind as many bytes lie under any height as there really are, but for two or three pixels."""
-    history = long_history(2_000, 1_500)
     plan = map_of(history, None, MAP)
     starts, places, _ = extents(history.segments)
     pixel = plan.height / MAP
     assert plan.merged
-    for column in (5, len(plan.moments) // 2, len(plan.moments) - 1):
+    for column in (1, len(plan.moments) // 2, len(plan.moments) - 1):
         moment = plan.moments[column]
         real = {"block": [], "stranded": [], "cached": []}
         for s in history.segments:
