@@ -39,39 +39,39 @@ def segment_size(nbytes: int) -> int:
     return -(-nbytes // SMALL_SEGMENT) * SMALL_SEGMENT
 
 
-class Piece:
+class PoolBlock:
     """A block of a segment, in use or free. `nbytes` is what it takes, `requested` what was asked for (0: free)."""
 
     __slots__ = ("address", "after", "before", "free", "nbytes", "requested", "segment")
 
-    def __init__(self, segment: Chunk, address: int, nbytes: int) -> None:
+    def __init__(self, segment: PoolSegment, address: int, nbytes: int) -> None:
         self.segment, self.address, self.nbytes = segment, address, nbytes
         self.requested = 0
         self.free = True
-        self.before: Piece | None = None  # neighbours in the segment
-        self.after: Piece | None = None
+        self.before: PoolBlock | None = None  # neighbours in the segment
+        self.after: PoolBlock | None = None
 
     def __repr__(self) -> str:
         what = "free" if self.free else f"{self.requested:,} B asked for"
         return f"<block at {self.address}: {self.nbytes:,} B, {what}>"
 
 
-class Chunk:
+class PoolSegment:
     """A segment: `pool` is "small" or "large", `first` its block at the lowest address."""
 
     __slots__ = ("address", "first", "nbytes", "pool", "stream")
 
     def __init__(self, address: int, nbytes: int, pool: str, stream: int) -> None:
         self.address, self.nbytes, self.pool, self.stream = address, nbytes, pool, stream
-        self.first = Piece(self, address, nbytes)
+        self.first = PoolBlock(self, address, nbytes)
 
     @property
-    def blocks(self) -> Iterator[Piece]:
+    def blocks(self) -> Iterator[PoolBlock]:
         """Its blocks by address, free ones included; together they fill it."""
-        piece: Piece | None = self.first
-        while piece is not None:
-            yield piece
-            piece = piece.after
+        block: PoolBlock | None = self.first
+        while block is not None:
+            yield block
+            block = block.after
 
     def __repr__(self) -> str:
         return f"<{self.pool} segment at {self.address}: {self.nbytes:,} B>"
@@ -99,7 +99,7 @@ class CachingAllocator:
     new_address: called with the bytes of each new segment, gives its address. Left out, segments lie at multiples of
         2 MiB from 0 on, each at the lowest place that is free: an assumption, since a driver tells nobody how it
         chooses. It decides only between free blocks of the same size.
-    opened, closed: called with each segment (Chunk) that comes from the driver or goes back to it.
+    opened, closed: called with each segment (PoolSegment) that comes from the driver or goes back to it.
 
     Counts in bytes: `allocated` (blocks in use), `reserved` (segments), `requested` (what was asked for),
     `highest` (the most that was allocated at once). `segments` gives the segments by address.
@@ -110,71 +110,59 @@ class CachingAllocator:
         capacity: int | None = None,
         *,
         new_address: Callable[[int], int] | None = None,
-        opened: Callable[[Chunk], None] | None = None,
-        closed: Callable[[Chunk], None] | None = None,
+        opened: Callable[[PoolSegment], None] | None = None,
+        closed: Callable[[PoolSegment], None] | None = None,
     ) -> None:
         self.capacity = capacity
         self.allocated = self.reserved = self.requested = self.highest = 0
         self._new_address = new_address or self._lowest
         self._opened, self._closed = opened, closed
-        self._chunks: dict[int, Chunk] = {}
+        self._segments: dict[int, PoolSegment] = {}
         self._free: dict[tuple[int, str], list[tuple[int, int]]] = {}  # of a stream and pool: (bytes, address), sorted
-        self._free_at: dict[int, Piece] = {}
+        self._free_at: dict[int, PoolBlock] = {}
         self._holes: list[tuple[int, int]] = []  # (address, bytes) given back to the driver, by address, merged
         self._end = 0  # nothing lies beyond
 
     # ---------------------------------------------------------------- the rules
 
-    def malloc(self, nbytes: int, stream: int = 0) -> Piece:
+    def malloc(self, nbytes: int, stream: int = 0) -> PoolBlock:
         """A block for `nbytes`. Raises CapacityError where there is no room, ValueError for less than one byte."""
         if nbytes < 1:
             raise ValueError(f"malloc() serves requests from 1 B on; {nbytes} B take no block.")
         size = rounded(nbytes)
         pool = "small" if size <= SMALL else "large"
-        piece = self._best_fit(size, stream, pool)
-        if piece is None:
-            piece = self._open(size, stream, pool, nbytes)
-        return self._use(piece, size, nbytes)
+        block = self._best_fit(size, stream, pool)
+        if block is None:
+            block = self._open(size, stream, pool, nbytes)
+        return self._use(block, size, nbytes)
 
-    def malloc_at(self, address: int, nbytes: int) -> Piece:
-        """A block for `nbytes` out of the free block that begins at `address`, whichever best fit would take.
-
-        Raises LookupError if no free block begins there, or it is too small.
-        """
-        piece = self._free_at.get(address)
-        size = rounded(nbytes)
-        if piece is None or piece.nbytes < size:
-            found = "no free block begins there" if piece is None else f"the free block there has {piece.nbytes:,} B"
-            raise LookupError(f"A block of {size:,} B cannot lie at {address}: {found}.")
-        return self._use(piece, size, nbytes)
-
-    def free(self, piece: Piece) -> None:
+    def free(self, block: PoolBlock) -> None:
         """Give a block back; it becomes one with the free blocks beside it. Freeing it twice raises ValueError."""
-        if piece.free:
-            raise ValueError(f"This block is free already: {piece!r}.")
-        self.allocated -= piece.nbytes
-        self.requested -= piece.requested
-        piece.free, piece.requested = True, 0
-        before, after = piece.before, piece.after
+        if block.free:
+            raise ValueError(f"This block is free already: {block!r}.")
+        self.allocated -= block.nbytes
+        self.requested -= block.requested
+        block.free, block.requested = True, 0
+        before, after = block.before, block.after
         if before is not None and before.free:
             self._take(before)
-            piece.address = before.address
-            piece.nbytes += before.nbytes
-            self._link(before.before, piece)
+            block.address = before.address
+            block.nbytes += before.nbytes
+            self._link(before.before, block)
         if after is not None and after.free:
             self._take(after)
-            piece.nbytes += after.nbytes
-            self._link(piece, after.after)
-        self._put(piece)
+            block.nbytes += after.nbytes
+            self._link(block, after.after)
+        self._put(block)
 
     def empty_cache(self) -> int:
         """Give every segment that is wholly free back to the driver; how many bytes that were."""
         whole = [p for p in self._free_at.values() if p.before is None and p.after is None]
-        for piece in whole:
-            self._close(piece.segment)
+        for block in whole:
+            self._close(block.segment)
         return sum(p.nbytes for p in whole)
 
-    def _best_fit(self, size: int, stream: int, pool: str) -> Piece | None:
+    def _best_fit(self, size: int, stream: int, pool: str) -> PoolBlock | None:
         """The smallest free block that is large enough; of several, the one at the lowest address."""
         free = self._free.get((stream, pool))
         if not free:
@@ -186,7 +174,7 @@ class CachingAllocator:
         """Whether what a request leaves of a free block becomes a free block of its own."""
         return rest >= ROUND if pool == "small" else rest > SMALL
 
-    def _open(self, size: int, stream: int, pool: str, asked: int) -> Piece:
+    def _open(self, size: int, stream: int, pool: str, asked: int) -> PoolBlock:
         """A new segment; where the capacity does not allow it, after all wholly free segments have gone back."""
         nbytes = segment_size(size)
         if self._exceeds(nbytes):
@@ -200,37 +188,37 @@ class CachingAllocator:
 
     # ---------------------------------------------------------------- a given state
 
-    def widen(self, piece: Piece, more: int) -> None:
+    def widen(self, block: PoolBlock, more: int) -> None:
         """Let a block in use take `more` bytes of the free block behind it."""
-        behind = piece.after
-        if piece.free or behind is None or not behind.free or not 0 < more < behind.nbytes:
-            raise ValueError(f"{piece!r} cannot take {more:,} B of what lies behind it.")
+        behind = block.after
+        if block.free or behind is None or not behind.free or not 0 < more < behind.nbytes:
+            raise ValueError(f"{block!r} cannot take {more:,} B of what lies behind it.")
         self._take(behind)
         behind.address += more
         behind.nbytes -= more
         self._put(behind)
-        piece.nbytes += more
+        block.nbytes += more
         self.allocated += more
         self.highest = max(self.highest, self.allocated)
 
     def add_segment(
         self, address: int, nbytes: int, pool: str, stream: int = 0, blocks: Iterable[tuple[int, int, int]] = ()
-    ) -> Chunk:
+    ) -> PoolSegment:
         """A segment at a given address, with blocks in use as (address, bytes, requested bytes), by address.
 
         What lies between them is free. Raises ValueError if they overlap or lie outside.
         """
-        chunk = Chunk(address, nbytes, pool, stream)
-        self._chunks[address] = chunk
+        segment = PoolSegment(address, nbytes, pool, stream)
+        self._segments[address] = segment
         self.reserved += nbytes
         self._end = max(self._end, address + nbytes)
-        self._put(chunk.first)
+        self._put(segment.first)
         if self._opened is not None:
-            self._opened(chunk)
+            self._opened(segment)
         for where, size, requested in blocks:
-            last = self._last(chunk)
+            last = self._last(segment)
             if not last.free or where < last.address or where + size > last.address + last.nbytes:
-                raise ValueError(f"A block of {size:,} B at {where} does not fit into {chunk!r}.")
+                raise ValueError(f"A block of {size:,} B at {where} does not fit into {segment!r}.")
             self._take(last)
             if where > last.address:
                 gap, last = last, self._cut(last, where - last.address)
@@ -238,52 +226,52 @@ class CachingAllocator:
             if size < last.nbytes:
                 self._put(self._cut(last, size))
             self._hold(last, requested)
-        return chunk
+        return segment
 
-    def remove_segment(self, address: int) -> Chunk:
+    def remove_segment(self, address: int) -> PoolSegment:
         """Give one segment back, as a trace tells it. Raises LookupError if there is none, or it is in use."""
-        chunk = self._chunks.get(address)
-        if chunk is None or chunk.first.after is not None or not chunk.first.free:
-            found = "there is none" if chunk is None else "a block of it is in use"
+        segment = self._segments.get(address)
+        if segment is None or segment.first.after is not None or not segment.first.free:
+            found = "there is none" if segment is None else "a block of it is in use"
             raise LookupError(f"The segment at {address} cannot go back: {found}.")
-        self._close(chunk)
-        return chunk
+        self._close(segment)
+        return segment
 
     @property
-    def segments(self) -> tuple[Chunk, ...]:
-        return tuple(self._chunks[address] for address in sorted(self._chunks))
+    def segments(self) -> tuple[PoolSegment, ...]:
+        return tuple(self._segments[address] for address in sorted(self._segments))
 
-    def free_block(self, address: int) -> Piece | None:
+    def free_block(self, address: int) -> PoolBlock | None:
         """The free block that begins at `address`."""
         return self._free_at.get(address)
 
     # ---------------------------------------------------------------- the lists
 
-    def _use(self, piece: Piece, size: int, requested: int) -> Piece:
+    def _use(self, block: PoolBlock, size: int, requested: int) -> PoolBlock:
         """Take a free block for a request, split where the rule says so."""
-        self._take(piece)
-        if self._splits(piece.nbytes - size, piece.segment.pool):
-            self._put(self._cut(piece, size))
-        return self._hold(piece, requested)
+        self._take(block)
+        if self._splits(block.nbytes - size, block.segment.pool):
+            self._put(self._cut(block, size))
+        return self._hold(block, requested)
 
-    def _hold(self, piece: Piece, requested: int) -> Piece:
-        piece.free, piece.requested = False, requested
+    def _hold(self, block: PoolBlock, requested: int) -> PoolBlock:
+        block.free, block.requested = False, requested
         self.requested += requested
-        self.allocated += piece.nbytes
+        self.allocated += block.nbytes
         if self.allocated > self.highest:
             self.highest = self.allocated
-        return piece
+        return block
 
-    def _cut(self, piece: Piece, size: int) -> Piece:
+    def _cut(self, block: PoolBlock, size: int) -> PoolBlock:
         """Leave `size` bytes to a block; the rest behind them as a block of its own."""
-        rest = Piece(piece.segment, piece.address + size, piece.nbytes - size)
-        piece.nbytes = size
-        self._link(rest, piece.after)
-        self._link(piece, rest)
+        rest = PoolBlock(block.segment, block.address + size, block.nbytes - size)
+        block.nbytes = size
+        self._link(rest, block.after)
+        self._link(block, rest)
         return rest
 
     @staticmethod
-    def _link(before: Piece | None, after: Piece | None) -> None:
+    def _link(before: PoolBlock | None, after: PoolBlock | None) -> None:
         """Make two blocks neighbours; what is None is the segment's end."""
         if before is not None:
             before.after = after
@@ -292,37 +280,37 @@ class CachingAllocator:
         if after is not None:
             after.before = before
 
-    def _put(self, piece: Piece) -> None:
+    def _put(self, block: PoolBlock) -> None:
         """Into the list of free blocks."""
-        segment = piece.segment
+        segment = block.segment
         key = (segment.stream, segment.pool)
         free = self._free.get(key)
         if free is None:
             free = self._free[key] = []
-        insort(free, (piece.nbytes, piece.address))
-        self._free_at[piece.address] = piece
+        insort(free, (block.nbytes, block.address))
+        self._free_at[block.address] = block
 
-    def _take(self, piece: Piece) -> None:
+    def _take(self, block: PoolBlock) -> None:
         """Out of the list of free blocks."""
-        segment = piece.segment
+        segment = block.segment
         free = self._free[segment.stream, segment.pool]
-        del free[bisect_left(free, (piece.nbytes, piece.address))]
-        del self._free_at[piece.address]
+        del free[bisect_left(free, (block.nbytes, block.address))]
+        del self._free_at[block.address]
 
     @staticmethod
-    def _last(chunk: Chunk) -> Piece:
-        piece = chunk.first
-        while piece.after is not None:
-            piece = piece.after
-        return piece
+    def _last(segment: PoolSegment) -> PoolBlock:
+        block = segment.first
+        while block.after is not None:
+            block = block.after
+        return block
 
-    def _close(self, chunk: Chunk) -> None:
-        self._take(chunk.first)
-        del self._chunks[chunk.address]
-        self.reserved -= chunk.nbytes
-        insort(self._holes, (chunk.address, chunk.nbytes))
+    def _close(self, segment: PoolSegment) -> None:
+        self._take(segment.first)
+        del self._segments[segment.address]
+        self.reserved -= segment.nbytes
+        insort(self._holes, (segment.address, segment.nbytes))
         if self._closed is not None:
-            self._closed(chunk)
+            self._closed(segment)
 
     def _lowest(self, nbytes: int) -> int:
         """The lowest free address for a new segment: in what was given back, else behind everything."""

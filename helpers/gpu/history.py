@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from ..data.model import AllocatorHistory, Block, OutOfMemory, Reading, Segment
-from .allocator import CachingAllocator, CapacityError, Chunk, Piece
+from .allocator import CachingAllocator, CapacityError, PoolBlock, PoolSegment
 
 
 class HistoryWriter:
@@ -24,34 +24,31 @@ class HistoryWriter:
         self._segments: list[Segment] = []
         self._segment_of: dict[int, int] = {}  # address of a segment that is there → its id
         self._blocks: list[Block] = []
-        self._block_of: dict[Piece, int] = {}
+        self._block_of: dict[PoolBlock, int] = {}
         self._readings: list[Reading] = []
 
-    def malloc(self, nbytes: int, storage: int | None, stream: int = 0, at: int | None = None) -> Piece:
-        """A block for a storage; `at` dictates its address."""
-        if at is not None:
-            piece = self.allocator.malloc_at(at, nbytes)
-        else:
-            try:
-                piece = self.allocator.malloc(nbytes, stream)
-            except CapacityError as error:
-                self._fail(error, storage)
-                piece = self.allocator.malloc(nbytes, stream)
-        self.hold(piece, storage)
-        return piece
+    def malloc(self, nbytes: int, storage: int | None, stream: int = 0) -> PoolBlock:
+        """A block for a storage, beyond the limit if need be."""
+        try:
+            block = self.allocator.malloc(nbytes, stream)
+        except CapacityError as error:
+            self._fail(error, storage)
+            block = self.allocator.malloc(nbytes, stream)
+        self.hold(block, storage)
+        return block
 
-    def hold(self, piece: Piece, storage: int | None) -> None:
+    def hold(self, block: PoolBlock, storage: int | None) -> None:
         """Write down a block that the allocator has given."""
-        number = self._block_of[piece] = len(self._blocks)
-        segment = self._segment_of[piece.segment.address]
+        number = self._block_of[block] = len(self._blocks)
+        segment = self._segment_of[block.segment.address]
         self._blocks.append(
-            Block(number, segment, piece.address, piece.nbytes, piece.requested, self.moment, None, storage)
+            Block(number, segment, block.address, block.nbytes, block.requested, self.moment, None, storage)
         )
 
-    def free(self, piece: Piece) -> None:
-        number = self._block_of.pop(piece)
+    def free(self, block: PoolBlock) -> None:
+        number = self._block_of.pop(block)
         self._blocks[number] = replace(self._blocks[number], freed=self.moment)
-        self.allocator.free(piece)
+        self.allocator.free(block)
 
     def read(self) -> None:
         """The moment is over: write down its counts."""
@@ -80,10 +77,12 @@ class HistoryWriter:
         )
         self.allocator.capacity = None
 
-    def _opened(self, chunk: Chunk) -> None:
-        number = self._segment_of[chunk.address] = len(self._segments)
-        self._segments.append(Segment(number, chunk.address, chunk.nbytes, chunk.pool, self.moment, None, chunk.stream))
+    def _opened(self, segment: PoolSegment) -> None:
+        number = self._segment_of[segment.address] = len(self._segments)
+        self._segments.append(
+            Segment(number, segment.address, segment.nbytes, segment.pool, self.moment, None, segment.stream)
+        )
 
-    def _closed(self, chunk: Chunk) -> None:
-        number = self._segment_of.pop(chunk.address)
+    def _closed(self, segment: PoolSegment) -> None:
+        number = self._segment_of.pop(segment.address)
         self._segments[number] = replace(self._segments[number], closed=self.moment)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from os import PathLike
 from typing import Any
 
-from .allocator import ROUND, SMALL, CachingAllocator, Piece, rounded
+from .allocator import ROUND, SMALL, CachingAllocator, PoolBlock, rounded
 from .errors import SnapshotError
 from .trace import Entry, Trace, load, parse
 
@@ -96,7 +96,9 @@ class _Replaying:
         for s in trace.segments:
             if s.opened < 0:
                 self.allocator.add_segment(s.address, s.nbytes, s.pool, s.stream, blocks.get(s.address, ()))
-        self.held: dict[int, Piece] = {b.address: b for s in self.allocator.segments for b in s.blocks if not b.free}
+        self.held: dict[int, PoolBlock] = {
+            b.address: b for s in self.allocator.segments for b in s.blocks if not b.free
+        }
         self.open_ended = {life.address: life for life in trace.open_ended}
         self.repairs: list[Mismatch] = []
 
@@ -110,23 +112,23 @@ class _Replaying:
                 self._close(entry)
             elif entry.action == "alloc":
                 placements += 1
-                piece = self.allocator.malloc(entry.nbytes, entry.stream)
-                if piece.address == entry.address:
+                block = self.allocator.malloc(entry.nbytes, entry.stream)
+                if block.address == entry.address:
                     same += 1
                 else:
-                    missed = Mismatch(index, entry.nbytes, entry.address, piece.address)
-                    piece = self._repaired(entry, piece)
-                    if piece is None:
+                    missed = Mismatch(index, entry.nbytes, entry.address, block.address)
+                    block = self._repaired(entry, block)
+                    if block is None:
                         return Replay(placements, same, tuple(self.repairs), (missed,), False)
                     self.repairs.append(missed)
-                self.held[entry.address] = piece
+                self.held[entry.address] = block
         return Replay(placements, same, tuple(self.repairs), (), self._final())
 
-    def _repaired(self, entry: Entry, piece: Piece) -> Piece | None:
+    def _repaired(self, entry: Entry, block: PoolBlock) -> PoolBlock | None:
         """The request served again, with blocks before free ones widened; None if that does not explain it."""
-        while piece.address != entry.address:
-            ours = piece.address
-            self.allocator.free(piece)
+        while block.address != entry.address:
+            ours = block.address
+            self.allocator.free(block)
             free = self.allocator.free_block(ours)
             before = free.before if free is not None else None
             if before is None or before.address not in self.open_ended:
@@ -136,8 +138,8 @@ class _Replaying:
                 return None
             del self.open_ended[before.address]
             self.allocator.widen(before, more)
-            piece = self.allocator.malloc(entry.nbytes, entry.stream)
-        return piece
+            block = self.allocator.malloc(entry.nbytes, entry.stream)
+        return block
 
     def _close(self, entry: Entry) -> None:
         """A segment that went back to the driver: ours may have flushed it already."""

@@ -6,7 +6,7 @@ from collections import Counter
 
 from ..data.model import AllocatorHistory, Recording
 from . import cards
-from .allocator import Piece
+from .allocator import PoolBlock
 from .history import HistoryWriter
 
 #: Said of every simulation.
@@ -35,7 +35,7 @@ def simulate(
     device, notes = _device(recording, device)
     counts = [s.device == device for s in recording.storages]
     writer = HistoryWriter(capacity=chosen.capacity if chosen else None)
-    live: dict[int, Piece] = {}
+    live: dict[int, PoolBlock] = {}
 
     def put(storage: int, nbytes: int) -> None:
         old = live.pop(storage, None)

@@ -184,19 +184,19 @@ class _Reading:
                 now = Reading(allocated, reserved, requested, highest)
                 failures.append(
                     OutOfMemory(
-                        self._moment(index),
-                        entry.nbytes,
-                        None,
-                        now,
-                        entry.address + reserved,
-                        entry.address,
-                        reserved - allocated,
+                        event=self._moment(index),
+                        asked=entry.nbytes,
+                        storage=None,
+                        reading=now,
+                        capacity=entry.address + reserved,
+                        free=entry.address,
+                        inside=reserved - allocated,
                     )
                 )
             now = Reading(allocated, reserved, requested, highest)
             if index in self.block_of:
                 readings.append(now)
-            elif index > self.event_at[-1] if self.events else True:
+            elif not self.events or index > self.event_at[-1]:
                 readings[-1] = now  # after the last event: its moment goes on to the end
         return tuple(readings), tuple(failures)
 

@@ -193,7 +193,8 @@ def _parsed(data: Mapping[str, Any], device: int | None) -> Trace:
     here = [s for s in data["segments"] if s.get("device", 0) == device]
     trace = _Undoing(here, entries).trace()
     trace.device, trace.unknown = device, unknown
-    trace.changed = _changed(data.get("allocator_settings") or {})
+    changed = _changed(data.get("allocator_settings") or {})
+    trace.changed = tuple(name for name in changed if name != "expandable_segments" or not trace.expandable)
     trace.others = sum(counts.values()) - counts.get(device, 0)
     return trace
 
@@ -273,17 +274,18 @@ class _Undoing:
         self.order = sorted(self.live)
 
     def trace(self) -> Trace:
+        undo = {
+            "alloc": self._unalloc,
+            "free_completed": self._unfree,
+            "segment_alloc": self._unopen,
+            "segment_free": self._unclose,
+            "segment_map": self._unmap,
+            "segment_unmap": self._map,
+        }
         for index in range(len(self.entries) - 1, -1, -1):
             entry = self.entries[index]
-            {
-                "alloc": self._unalloc,
-                "free_completed": self._unfree,
-                "segment_alloc": self._unopen,
-                "segment_free": self._unclose,
-                "segment_map": self._unmap,
-                "segment_unmap": self._map,
-                "oom": lambda i, e: None,
-            }[entry.action](index, entry)
+            if entry.action in undo:  # an out-of-memory changes nothing
+                undo[entry.action](index, entry)
         first = [self.live[a] for a in self.order]
         open_ended = self._sizes_at_the_start(first)
         segments = [self.homes[a] for a in self.starts] + self.done_segments[::-1]

@@ -17,8 +17,8 @@ class Program:
 
     def state(self, address, nbytes, pool, blocks=(), stream=0):
         """A segment that is there before, with blocks (address, bytes, requested)."""
-        chunk = self.writer.allocator.add_segment(address, nbytes, pool, stream, blocks)
-        for block in chunk.blocks:
+        segment = self.writer.allocator.add_segment(address, nbytes, pool, stream, blocks)
+        for block in segment.blocks:
             if not block.free:
                 number = self._storage(block.requested, -1)
                 self.live[number] = block

@@ -188,10 +188,12 @@ def test_what_cannot_be_asked_for():
     allocator.free(block)
     with pytest.raises(ValueError, match="free already"):
         allocator.free(block)
-    with pytest.raises(LookupError, match="no free block begins there"):
-        allocator.malloc_at(512, 8)
-    with pytest.raises(LookupError, match="the free block there has"):
-        allocator.malloc_at(0, 3 * MIB)
+    held = allocator.malloc(MIB)
+    with pytest.raises(ValueError, match="cannot take"):
+        allocator.widen(held, MIB)  # all of what lies behind it: nothing would be left to be free
+    allocator.widen(held, MIB - 512)
+    assert held.nbytes == allocator.allocated == 2 * MIB - 512 and allocator.free_block(2 * MIB - 512).nbytes == 512
+    allocator.free(held)
     with pytest.raises(LookupError, match="there is none"):
         allocator.remove_segment(MIB)
     allocator.malloc(8)

@@ -30,18 +30,18 @@ class HighestFirst(CachingAllocator):
 
 
 class NoMerge(CachingAllocator):
-    def free(self, piece):
-        self.allocated -= piece.nbytes
-        self.requested -= piece.requested
-        piece.free, piece.requested = True, 0
-        self._put(piece)
+    def free(self, block):
+        self.allocated -= block.nbytes
+        self.requested -= block.requested
+        block.free, block.requested = True, 0
+        self._put(block)
 
 
 class MergeBehindOnly(CachingAllocator):
-    def free(self, piece):
-        before, piece.before = piece.before, None
-        super().free(piece)
-        piece.before = before
+    def free(self, block):
+        before, block.before = block.before, None
+        super().free(block)
+        block.before = before
 
 
 class SplitAlways(CachingAllocator):

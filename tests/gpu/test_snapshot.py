@@ -669,6 +669,16 @@ def test_other_settings_are_said(written):
         replay(data)
 
 
+def test_a_real_programs_requests_from_an_empty_cache(trace):
+    """Without the segments that earlier steps left: the same bytes asked for, and about as much reserved."""
+    recording = read_snapshot(trace)
+    real, ours = recording.allocator, simulate(recording)
+    assert [r.requested for r in ours.readings] == [r.requested for r in real.readings]
+    for mine, theirs in zip(ours.readings, real.readings, strict=True):
+        assert abs(mine.allocated - theirs.allocated) <= 2**-9 * theirs.allocated
+    print(f"\n{trace.name}: {ours.most_reserved:,} B reserved at most, on the GPU {real.most_reserved:,} B")
+
+
 def test_sizes_of_blocks_follow_the_rules(trace):
     """Blocks take what they need, or, in the large pool, up to 1 MiB more."""
     for life in parse(load(trace)).blocks:
