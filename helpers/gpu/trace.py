@@ -150,7 +150,7 @@ def _unpickled(path: Path) -> Any:
         except Exception as error:  # pickle raises nearly anything for bytes that are none
             if "truncated" in str(error) or "ran out of" in str(error):
                 raise SnapshotError(_CUT) from None
-            raise SnapshotError(f"This file is damaged: its pickle cannot be read ({error}).") from None
+            raise SnapshotError(f"This file is damaged: its pickle cannot be read ({type(error).__name__}).") from None
 
 
 _CUT = "This file ends too early: it was cut off while it was written or copied. Copy it, or take the snapshot, again."
