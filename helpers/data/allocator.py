@@ -56,7 +56,7 @@ class Block:
 class OutOfMemory:
     """The allocator could not serve a request, also after it had given back every segment that was wholly free."""
 
-    event: int  # at which it happened
+    event: int  # at which it happened; -1: what was there before was too much already
     asked: int  # bytes of the request
     storage: int | None
     reading: Reading  # as it was then

@@ -181,7 +181,7 @@ def _check_allocator(recording: Recording, need: Any) -> None:
         need(-1 <= block.born < max(events, 1) and ends, f"block {block.id} was never there")
         need(block.storage is None or 0 <= block.storage < storages, f"block {block.id} holds no storage")
     for failure in history.failures:
-        need(0 <= failure.event < events, f"event {failure.event} does not exist")
+        need(-1 <= failure.event < max(events, 1), f"event {failure.event} does not exist")
         need(failure.storage is None or 0 <= failure.storage < storages, f"storage {failure.storage} does not exist")
 
 

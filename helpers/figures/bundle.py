@@ -89,7 +89,7 @@ def escape(text: str) -> str:
 
 def prose(text: str) -> str:
     """Text for HTML in which a number stays on one line with its unit."""
-    return re.sub(r"(?<=\d) (?=(?:B|kB|MB|GB|TB|bytes?)\b)", "\u00a0", escape(text))
+    return re.sub(r"(?<=\d) (?=(?:B|kB|MB|GB|TB|KiB|MiB|GiB|TiB|bytes?)\b)", "\u00a0", escape(text))
 
 
 def image(svg: str, alt: str) -> str:

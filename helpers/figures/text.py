@@ -102,7 +102,7 @@ _USUAL = {
     "non_blocking": ("False",),
     "training": ("True",),
 }
-_BREAKS = re.compile(r"(?<!\d) | (?!(?:B|kB|MB|GB|TB|bytes?)\b)")
+_BREAKS = re.compile(r"(?<!\d) | (?!(?:B|kB|MB|GB|TB|KiB|MiB|GiB|TiB|bytes?)\b)")
 _SIZES = re.compile(r"_sym_|sizes?$|strides?$|numel$|layout$|options$|scalar_type$")
 
 

@@ -46,7 +46,8 @@ def read_snapshot(source: str | PathLike[str] | Mapping[str, Any], *, device: in
     """A snapshot that torch.cuda.memory._dump_snapshot wrote (or the dict that _snapshot() gives) as a Recording.
 
     One device's: `device`, or the one with the longest history. Each block is a storage of as many bytes as were
-    requested; what it takes in its segment stands in `.allocator` (source "snapshot"), with a reading for each moment.
+    requested; what it takes in its segment stands in `.allocator` (source "snapshot"; "simulated" if write_snapshot
+    made it of a simulation), with a reading for each moment.
     Each block that comes or goes is an event, with the line, operation and phase that its stack tells. There is no
     graph. A file without history gives a recording without events, and a note.
 
@@ -155,9 +156,8 @@ class _Reading:
             for i, b in enumerate(trace.blocks)
         )
         readings, failures = self._readings()
-        return AllocatorHistory(
-            "snapshot", segments, blocks, readings, failures=failures, notes=(HIGHEST, *self._notes())
-        )
+        source = "simulated" if trace.simulated else "snapshot"
+        return AllocatorHistory(source, segments, blocks, readings, failures=failures, notes=(HIGHEST, *self._notes()))
 
     def _readings(self) -> tuple[tuple[Reading, ...], tuple[OutOfMemory, ...]]:
         trace = self.trace

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ..data.model import AllocatorHistory, Block, MemoryEvent, Recording, Segment
+from .trace import SIMULATED
 
 #: PyTorch's viewer reads protocols up to 4.
 PROTOCOL = 4
@@ -71,8 +72,15 @@ class _Writing:
             "segments": [self._segment(s) for s in sorted(self._open(), key=lambda s: s.address)],
             "device_traces": [self.entries],
             "allocator_settings": SETTINGS,
-            "external_annotations": [],
+            "external_annotations": self._annotations(),
         }
+
+    def _annotations(self) -> list[dict[str, Any]]:
+        """Whether a GPU was there at all."""
+        if self.history.source != "simulated":
+            return []
+        ends = (("START", 0), ("END", len(self.entries)))
+        return [{"stage": stage, "name": SIMULATED, "device": 0, "time_us": time} for stage, time in ends]
 
     # ---------------------------------------------------------------- the history
 

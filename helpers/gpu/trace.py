@@ -66,6 +66,10 @@ class SegmentLife:
         return self.address + self.nbytes
 
 
+#: An annotation of this name says that no GPU was there.
+SIMULATED = "simulated by helpers.gpu"
+
+
 @dataclass(slots=True)
 class Trace:
     """One device's history. Blocks and segments in the order in which they came; those before it by address."""
@@ -80,6 +84,7 @@ class Trace:
     unknown: dict[str, int] = field(default_factory=dict)  # actions that are not known → how many
     changed: tuple[str, ...] = ()  # settings that were not PyTorch's own, under which other rules hold
     others: int = 0  # entries of other devices
+    simulated: bool = False  # written by us, of a simulation
 
 
 # ------------------------------------------------------------------ reading
@@ -196,6 +201,7 @@ def _parsed(data: Mapping[str, Any], device: int | None) -> Trace:
     changed = _changed(data.get("allocator_settings") or {})
     trace.changed = tuple(name for name in changed if name != "expandable_segments" or not trace.expandable)
     trace.others = sum(counts.values()) - counts.get(device, 0)
+    trace.simulated = any(note["name"] == SIMULATED for note in data.get("external_annotations") or ())
     return trace
 
 

@@ -1,7 +1,7 @@
 """The training step that the public CUDA snapshots recorded, written here from its description alone.
 
-A decoder-only Transformer of 423,183,360 parameters in operations as plain as they get: every linear layer an einsum, attention, softmax,
-normalization and loss spelled out, AdamW by hand.
+A decoder-only Transformer of 423,183,360 parameters in operations as plain as they get: every linear layer an einsum;
+attention, softmax, normalization and loss spelled out; AdamW by hand.
 """
 
 from __future__ import annotations
@@ -118,7 +118,8 @@ class Model(nn.Module):
         self.norm, self.head = Norm(), Linear(WIDTH, VOCABULARY)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        embedded = x = self.embedding[tokens]  # one name keeps it for the whole forward
+        embedded = self.embedding[tokens]  # this name keeps it for the whole forward
+        x = embedded
         for block in self.blocks:
             x = block(x)
         return self.head(self.norm(x))

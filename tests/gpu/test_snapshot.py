@@ -64,7 +64,7 @@ def test_there_and_back(step, written):
         moment += changes[event.index]
         same.append(history.readings[event.index + 1] == back.allocator.readings[moment + 1])
     assert all(same) and moment == len(back.events) - 1
-    assert back.allocator.source == "snapshot" and len(back.allocator.segments) == len(history.segments)
+    assert back.allocator.source == "simulated" and len(back.allocator.segments) == len(history.segments)
     spans = [
         Counter((b.address - base, b.nbytes, b.requested) for b in h.blocks)
         for h, base in ((history, 0), (back.allocator, 2**34))
@@ -696,3 +696,13 @@ def test_nothing_at_all(tmp_path):
     recording, history = program.done()
     assert isinstance(recording.events[0], MemoryEvent)
     assert read_snapshot(write_snapshot(recording, history, tmp_path / "y")).events == ()
+
+
+def test_a_written_simulation_does_not_pass_for_a_gpu_s(tmp_path):
+    """Read back it is called simulated; a real history that is written again stays one."""
+    recording = record(lambda: torch.ones(1000).sum(), graph=False).recording
+    written = read_snapshot(write_snapshot(recording, simulate(recording), tmp_path / "simulated.pickle"))
+    assert written.allocator.source == "simulated"
+    as_real = dataclasses.replace(written.allocator, source="snapshot")
+    again = read_snapshot(write_snapshot(written, as_real, tmp_path / "real.pickle"))
+    assert again.allocator.source == "snapshot"
