@@ -65,6 +65,7 @@ class Casts:
 
     def __init__(self) -> None:
         self.cache: dict[int, tuple[weakref.ref[Tensor], Tensor]] = {}
+        self.with_gradient = private.cached_casts_have_gradients()
 
     def rules(self) -> dict[str, private.Rule]:
         known = private.autocast_operations()
@@ -112,9 +113,17 @@ class Casts:
         return private.overload(FLOAT32_APPENDED[name])(**given, dtype=torch.float32)
 
     def promote(self, op: Any, args: tuple, kwargs: dict) -> Any:
-        tensors = [t for value in (*args, *kwargs.values()) for t in _tensors(value) if eligible(t)]
-        wide = any(t.dtype is torch.float32 for t in tensors)
-        return self._cast_all(op, args, kwargs, torch.float32 if wide else torch.get_autocast_dtype("cuda"))
+        to = torch.get_autocast_dtype("cuda")
+        for tensor in (t for value in (*args, *kwargs.values()) for t in _tensors(value) if eligible(t)):
+            if torch.float32 in (to, tensor.dtype):
+                to = torch.float32
+            elif tensor.dtype is not to:
+                raise RuntimeError(
+                    f"{op._schema.name.removeprefix('aten::')} takes no {str(tensor.dtype).removeprefix('torch.')} "
+                    f"tensor under autocast on CUDA to {str(to).removeprefix('torch.')}: of dtypes of 16 bits, only "
+                    "that one. Convert the tensor before."
+                )
+        return self._cast_all(op, args, kwargs, to)
 
     def banned(self, op: Any, args: tuple, kwargs: dict) -> Any:
         raise RuntimeError(
@@ -125,7 +134,10 @@ class Casts:
     # ---------------------------------------------------------------- casting
 
     def _cast_all(self, op: Any, args: tuple, kwargs: dict, dtype: torch.dtype) -> Any:
-        return op(*(self.cast(a, dtype) for a in args), **{k: self.cast(v, dtype) for k, v in kwargs.items()})
+        """The last argument is cast first, as in torch's own binaries."""
+        named = {name: self.cast(kwargs[name], dtype) for name in reversed(kwargs)}
+        cast = [self.cast(value, dtype) for value in reversed(args)]
+        return op(*reversed(cast), **named)
 
     def cast(self, value: Any, dtype: torch.dtype) -> Any:
         if isinstance(value, (list, tuple)):
@@ -139,11 +151,13 @@ class Casts:
             and value.is_leaf
             and not value._is_view()
             and torch.is_autocast_cache_enabled()
+            and not (self.with_gradient and torch.is_inference_mode_enabled())
         ):
             return value.to(dtype)
         found = self.cache.get(id(value))
         if found is None or found[0]() is not value:
-            found = self.cache[id(value)] = (weakref.ref(value), value.to(dtype))
+            with torch.set_grad_enabled(self.with_gradient or torch.is_grad_enabled()):
+                found = self.cache[id(value)] = (weakref.ref(value), value.to(dtype))
         return found[1]
 
 

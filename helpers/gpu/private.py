@@ -61,6 +61,19 @@ def autocast_operations() -> frozenset[str]:
     return frozenset(n[len("aten::") :] for n in names if n.startswith("aten::") and has_kernel(n, "AutocastCUDA"))
 
 
+@cache
+def cached_casts_have_gradients() -> bool:
+    """Whether a weight that is cast under no_grad has a gradient all the same, for later uses of the cache.
+
+    It has in later versions; before, a weight met under no_grad first got no gradient until the cache was dropped.
+    """
+    weight = torch.ones(1, 1, requires_grad=True)
+    with torch.enable_grad(), torch.autocast("cpu", dtype=torch.bfloat16, cache_enabled=True):
+        with torch.no_grad():
+            weight.mm(weight)
+        return weight.mm(weight).requires_grad
+
+
 def overload(name: str) -> Any:
     """ "pow.Tensor_Scalar" → torch.ops.aten.pow.Tensor_Scalar; None if this torch has no such operation."""
     packet, _, which = name.partition(".")
@@ -124,11 +137,12 @@ def foreach_by_default() -> Iterator[None]:
 
 @contextmanager
 def cuda_autocast(cleared: Callable[[], None]) -> Iterator[None]:
-    """`torch.autocast("cuda")` (and "meta") is on where the code says so, though there is no CUDA; `cleared` is called
-    when torch drops its cache of cast weights."""
+    """`torch.autocast("cuda")` (and "meta") is on where the code says so, though there is no CUDA; so are the casts of
+    custom_fwd; `cleared` is called when torch drops its cache of cast weights."""
     from torch.utils import checkpoint
 
-    autocast = torch.amp.autocast_mode.autocast
+    module = torch.amp.autocast_mode
+    autocast, cast = module.autocast, module._cast
     original, clear = autocast.__init__, torch.clear_autocast_cache
     infer = checkpoint._infer_device_type
 
@@ -143,6 +157,9 @@ def cuda_autocast(cleared: Callable[[], None]) -> Iterator[None]:
         clear()
         cleared()
 
+    def cast_on(value: Any, device_type: str, dtype: Any) -> Any:
+        return cast(value, "meta" if device_type == "cuda" else device_type, dtype)
+
     def infer_device_type(*args: Any) -> str:  # of which device checkpoint keeps the autocast state
         found = infer(*args)
         return "cuda" if found == "meta" else found
@@ -151,5 +168,6 @@ def cuda_autocast(cleared: Callable[[], None]) -> Iterator[None]:
         replaced((checkpoint,), "_infer_device_type", infer, infer_device_type),
         replaced((autocast,), "__init__", original, init),
         replaced((torch,), "clear_autocast_cache", clear, clear_cache),
+        replaced((module,), "_cast", cast, cast_on),
     ):
         yield
