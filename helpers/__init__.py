@@ -16,7 +16,7 @@ as_if_on_gpu(step)                         # the same as a GPU would run it, wit
 compare({"plain": a, "bf16": b}, card=24)  # variants side by side; waterfall([...]) from naive to fitting
 
 picture(dot)  # a graph that torchviz drew, as one of these figures
-curves({...}) # a line chart, as one of these figures
+curves({...}) # a line chart, as one of these figures; bars({...}) numbers by name, beside a formula's
 
 And the lessons: predict, reveal, quiz, check, verdict, reset.
 """
@@ -28,7 +28,7 @@ from .record import RecordError
 from .run import Run, as_if_on_gpu, compare, load, record, waterfall
 
 # Loaded when first asked for: `import helpers` stays quick.
-_FIGURES = ("curves", "picture")
+_FIGURES = ("bars", "curves", "picture")
 _LESSONS = ("LessonError", "check", "predict", "quiz", "reset", "reveal", "verdict")
 
 __all__ = [

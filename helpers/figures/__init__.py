@@ -7,6 +7,7 @@ overview_figure  code, graph, ledger and memory together
 player_figure    the same, live: step by step
 picture          a graph that torchviz drew (anything in the DOT language)
 curves           a line chart
+bars             bars of numbers by name, stacked or side by side, with a formula's numbers marked over them
 variants_figure  peaks and courses of a program's variants, and which of them fit a card
 waterfall_figure from naive to fitting: what each step saves or costs
 allocator_figure a caching allocator over time: curves, and the map of its segments
@@ -16,6 +17,7 @@ PALETTE          category → colour, for plots beside these figures
 """
 
 from .allocator_map import allocator_figure
+from .bars import bars
 from .bundle import Figure
 from .curves import curves
 from .dot import picture
@@ -34,6 +36,7 @@ __all__ = [
     "PALETTE",
     "Figure",
     "allocator_figure",
+    "bars",
     "curves",
     "graph_figure",
     "kept_figure",

@@ -105,6 +105,27 @@ WATERFALL = MappingProxyType(
 #: Their hatches, as in `HATCH`; "+" is a grid.
 PLOT_HATCH = MappingProxyType({"block": "", "stranded": "+", "cached": "", "level": "", "saving": "/", "cost": "\\"})
 
+#: Parts of stacked bars, whatever they stand for, in the order in which they come; each with a hatch of its own.
+PARTS = MappingProxyType(
+    {
+        "part 1": Paint("#d58fb8", "#6b1f4b", "#8f2a5e"),
+        "part 2": Paint("#0072b2", "#b4d6f2", "#005a8c"),
+        "part 3": Paint("#f0b429", "#7a5200", "#7a5200"),
+        "part 4": Paint("#cfd4d9", "#4a525b", "#41474d"),
+        "part 5": Paint("#009e73", "#00382a", "#00694c"),
+        "part 6": Paint("#f5ec7a", "#6b6400", "#625c00"),
+        "part 7": Paint("#8fd0f5", "#0f5f8f", "#0f5f8f"),
+        "part 8": Paint("#f9b48f", "#7a2600", "#7a2600"),
+        "part 9": Paint("#6e7480", "#eef3f8", INK),
+        "part 10": Paint("#b5e3d0", "#00573f", "#00573f"),
+        "part 11": Paint("#eef3f8", "#4a525b", SOFT),
+        "part 12": Paint("#fbe3b5", "#8a6100", "#7a5200"),
+    }
+)
+PART_HATCH = MappingProxyType(
+    dict(zip(PARTS, ("", "/", "-", "\\", "|", ".", "-", "x", ".", "+", "|", "/"), strict=True))
+)
+
 #: What notebooks and plots may use: category → fill; plus the inks.
 PALETTE = MappingProxyType(
     {**{name: paint.fill for name, paint in CATEGORY.items()}, "ground": GROUND, "ink": INK, "soft ink": SOFT}

@@ -28,7 +28,22 @@ from .curves_svg import STYLES as SIX
 from .curves_text import clean
 from .draw import Svg, width_of
 from .hatch import KERNELS
-from .palette import ALERT, ALLOCATOR, CATEGORY, FRAME, GRAPH, GROUND, HATCH, INK, INSIDE, PLOT_HATCH, SOFT, WATERFALL
+from .palette import (
+    ALERT,
+    ALLOCATOR,
+    CATEGORY,
+    FRAME,
+    GRAPH,
+    GROUND,
+    HATCH,
+    INK,
+    INSIDE,
+    PART_HATCH,
+    PARTS,
+    PLOT_HATCH,
+    SOFT,
+    WATERFALL,
+)
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
@@ -40,8 +55,8 @@ MARGIN = 18.0
 SIZE = 12.0  # of texts
 #: Colour and dashes of up to eight lines in one plot.
 STYLES = (*SIX, (GRAPH["packed"].line, (1.5, 4.0)), (GRAPH["operation"].line, (16.0, 3.0, 3.0, 3.0)))
-PAINT = {**CATEGORY, KERNELS: INSIDE, **ALLOCATOR, **WATERFALL}
-SIGN = {**HATCH, KERNELS: "x", **PLOT_HATCH}
+PAINT = {**CATEGORY, KERNELS: INSIDE, **ALLOCATOR, **WATERFALL, **PARTS}
+SIGN = {**HATCH, KERNELS: "x", **PLOT_HATCH, **PART_HATCH}
 UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 BINARY = "KiB, MiB and GiB are 2^10, 2^20 and 2^30 B."
 #: A capacity further off than so many times the highest value is said, not drawn: the bars would be slivers beside it.
