@@ -22,6 +22,7 @@ from ..data.allocator import AllocatorHistory
 from ..data.model import BUFFERS, GRADIENTS, INPUTS, OPTIMIZER, PARAMETERS, Recording
 from . import private
 from .build import EventNote, GraphNote, Rooted, StorageNote, freeze, spell_out
+from .collector import eased, uncollected
 from .cuda import CountedEvents, Counters
 from .errors import RecordError
 from .interrupts import Interrupts, held
@@ -135,6 +136,7 @@ class Recorder:
             self.notes.extend(self.capabilities.missing)
             self.places = Places(boundary, include_boundary=include_boundary)
             self._stack = ExitStack()
+            self._stack.enter_context(eased())
             self._prepare_names()
             if self.kernels is not None:
                 self._stack.enter_context(self.kernels)
@@ -173,6 +175,7 @@ class Recorder:
         finally:
             self._interrupts.end()
 
+    @uncollected
     def _stop(self, error: BaseException | None) -> Callable[[], Recording]:
         try:
             self._stack.close()
@@ -781,6 +784,7 @@ class Recorder:
             self._guarded(self._leave, graph)
         return out
 
+    @uncollected
     @held
     def _enter(self, tensors: Any, args: tuple, kwargs: dict) -> tuple[GraphNote, list[Any], list[Any]]:
         self._settle()
@@ -974,14 +978,9 @@ class Recorder:
                 queue.extend(value)
 
 
+@uncollected
 def _frozen(*notes: Any) -> Recording:
-    collecting = gc.isenabled()
-    gc.disable()  # nothing here becomes garbage, and each round over the many new objects would find none
-    try:
-        return freeze(*notes, (("torch", str(torch.__version__)),))
-    finally:
-        if collecting:
-            gc.enable()
+    return freeze(*notes, (("torch", str(torch.__version__)),))
 
 
 def unfollowed(device: str) -> str:
