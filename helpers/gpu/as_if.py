@@ -7,6 +7,7 @@ helpers.gpu.choices make it take the kernels that CUDA takes. Nothing ever prete
 from __future__ import annotations
 
 import re
+import threading
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
@@ -17,22 +18,50 @@ from torch.overrides import TorchFunctionMode
 from ..data.devices import devices_of, only_device
 from ..data.model import PARAMETERS, Recording, Storage
 from ..record import Recorder, RecordError
+from ..record.interrupts import Interrupts, held
 from . import private
 from .choices import Choices, in_force
 
-#: Operations that need numbers, as a reader knows them.
+_ITEM = ("item()", "float(), int(), bool(), `if tensor:` and an f-string with :.3f")
+_COPY = ("a copy to the CPU", "cpu(), numpy(), tolist() and to('cpu')")
+_NONZERO = ("nonzero()", "a boolean mask, as in x[mask], and torch.where with one argument")
+
+#: Operations that need numbers, as a reader knows them: name, and what else comes down to it.
 NEEDS_NUMBERS = {
-    "aten._local_scalar_dense": ("item()", "float(), int(), bool(), tolist(), `if tensor:` and an f-string with :.3f"),
-    "aten.nonzero": ("nonzero()", "a boolean mask, as in x[mask], and torch.where with one argument"),
-    "aten.masked_select": ("masked_select()", "a boolean mask, as in x[mask]"),
-    "aten.equal": ("torch.equal()", "torch.allclose() and torch.testing.assert_close()"),
-    "aten._to_copy": ("a copy to the CPU", "cpu(), numpy() and to('cpu')"),
-    "aten.copy_": ("a copy to the CPU", ""),
+    "aten._local_scalar_dense": _ITEM,
+    "aten._to_copy": _COPY,
+    "aten.copy_": _COPY,
+    "aten.nonzero": _NONZERO,
+    "aten.masked_select": ("masked_select()", ""),
+    "aten.equal": ("torch.equal()", "torch.testing.assert_close() and the like"),
     "aten.unique_consecutive": ("unique_consecutive()", ""),
     "aten._unique2": ("unique()", ""),
+    "aten.unique_dim": ("unique()", ""),
     "aten._ctc_loss": ("ctc_loss()", ""),
     "aten.bincount": ("bincount()", ""),
+    "aten.repeat_interleave": ("repeat_interleave() without output_size", ""),
+    "aten._pack_padded_sequence": (
+        "pack_padded_sequence()",
+        "all that takes lengths as a tensor: give it one on the CPU",
+    ),
 }
+
+#: How torch says that a tensor has no numbers, in any operation, and the operation where only the message tells.
+_NO_NUMBERS = (
+    (re.compile(r"on meta tensors|Tensor\.__format__"), "aten._local_scalar_dense"),
+    (re.compile(r"out of meta tensor|meta device type tensor|Not available for 'meta'"), "aten._to_copy"),
+    (re.compile(r"register_meta function for torch\.nonzero"), "aten.nonzero"),
+    (re.compile(r"repeat_interleave a meta tensor"), "aten.repeat_interleave"),
+    (re.compile(r"'lengths' argument .* meta "), "aten._pack_padded_sequence"),
+    (re.compile(r"aten::(\w+)[\w.]*: attempted to run this operator with Meta tensors"), ""),
+)
+#: How torch says that an operation got tensors of two devices, one of them ours; and that it looked for a GPU.
+_TWO_DEVICES = re.compile(r"(?s)expected device meta|on the same device.*\bmeta\b")
+_NO_GPU = re.compile(
+    r"not compiled with CUDA|NVIDIA driver|CUDA driver version|no attribute '_cuda_|CUDA generator"
+    r"|reset_peak_memory_stats|instantiate dummy base class|accelerator device when none"
+)
+_one = threading.Lock()  # the dispatcher is the process's, so one run at a time borrows from it
 _CUDA = re.compile(r"cuda(:\d+)?")
 
 
@@ -47,40 +76,73 @@ class AsIfOnGPU:
     def __init__(self, choices: Choices) -> None:
         self.choices = choices
         self._stack = ExitStack()
+        self._interrupts = Interrupts()
 
+    @held
     def __enter__(self) -> AsIfOnGPU:
         if why := private.missing():
             raise RecordError(why)
-        with ExitStack() as stack:
-            stack.enter_context(in_force(self.choices))
-            stack.enter_context(_Devices())
-            self._stack = stack.pop_all()
+        if not _one.acquire(blocking=False):
+            raise RecordError(
+                "A run as if on a GPU is running already, and it cannot hold another one. End the outer `with "
+                "as_if_on_gpu()` block first, or take the inner one out."
+            )
+        try:
+            self._interrupts.begin()
+            with ExitStack() as stack:
+                stack.enter_context(in_force(self.choices))
+                stack.enter_context(_Devices())
+                self._stack = stack.pop_all()
+        except BaseException:
+            self._end()
+            raise
         return self
 
+    @held
     def __exit__(self, *error: Any) -> None:
-        self._stack.close()
+        try:
+            self._stack.close()
+        finally:
+            self._end()
+
+    def _end(self) -> None:
+        _one.release()
+        self._interrupts.end()
 
     def told(self, error: BaseException | None, recorder: Recorder) -> BaseException | None:
-        """The error that the step raised; a sentence of ours where meta tensors are why."""
-        if not isinstance(error, (RuntimeError, NotImplementedError, TypeError, AssertionError)):
+        """The error that the step raised; a sentence of ours where the cause is that no numbers are here, or no GPU."""
+        if not isinstance(error, Exception) or isinstance(error, RecordError):
             return error
-        message, name = str(error), recorder.trying
-        if isinstance(error, RecordError) or not name or "meta" not in message.lower():
+        message = str(error)
+        if (name := _without_numbers(message)) is not None:
+            what, so_do = NEEDS_NUMBERS.get(name, (name.removeprefix("aten."), ""))
+            why = (
+                f"{what} needs the numbers in a tensor{so_do and f' (so do {so_do})'}, and as if on a GPU tensors have "
+                "shapes but no numbers. Take that line out of the step, or run the step for real, with record()."
+            )
+        elif _TWO_DEVICES.search(message):
+            why = (
+                "a tensor on the CPU meets one on the GPU, which a GPU refuses too. Make it there, under `with "
+                'torch.device("meta"):`, or move it: x.to("cuda").'
+            )
+        elif _NO_GPU.search(message):
+            why = (
+                "this line asks a GPU for something, and there is none: tensors are on meta, which has no streams, no "
+                "events and no memory of its own. Take that line out; run.memory and run.allocator tell what memory is "
+                "taken."
+            )
+        else:
             return error
         at = recorder.places.of_traceback(error.__traceback__)
         frame = recorder.places.places[at].inner if at is not None else None
         line = recorder.places.sources[frame.source].line(frame.line) if frame else ""
         where = f" on line {frame.line}" + (f", `{line}`" if line else "") if frame else ""
-        what, so_do = NEEDS_NUMBERS.get(name, (name.removeprefix("aten.") or "an operation", ""))
-        return RecordError(
-            f"as_if_on_gpu stopped{where}: {what} needs the numbers in a tensor{so_do and f' (so do {so_do})'}, and as "
-            "if on a GPU tensors have shapes but no numbers. Take that line out of the step, or run the step for real, "
-            "with record()."
-        )
+        return RecordError(f"as_if_on_gpu stopped{where}: {why}")
 
     def check(self, recorder: Recorder) -> None:
         """Raise RecordError if what ran was not on meta."""
-        parameters = any(s.fixed == PARAMETERS and s.device == "cpu" for s in recorder.storages)
+        homes = {s.device for s in recorder.storages if s.fixed == PARAMETERS}
+        parameters = "cpu" in homes and "meta" not in homes  # both: a model that the step itself moved
         nothing = recorder.storages and not any(s.device == "meta" for s in recorder.storages)
         if parameters or nothing:
             what = "The model's parameters are on the CPU" if parameters else "All tensors of this step are on the CPU"
@@ -100,9 +162,18 @@ class AsIfOnGPU:
 
     def _named(self, storage: Storage) -> Storage:
         """A workspace by its name."""
-        if storage.op == "aten.empty" and storage.shape == (self.choices.workspace,) and storage.dtype == "uint8":
+        size = self.choices.workspace
+        if size and storage.op == "aten.empty" and storage.shape == (size,) and storage.dtype == "uint8":
             return replace(storage, names=("cuBLAS workspace",))
         return storage
+
+
+def _without_numbers(message: str) -> str | None:
+    """The operation that found no numbers, "aten.nonzero", by torch's own message; None for any other message."""
+    for pattern, name in _NO_NUMBERS:
+        if found := pattern.search(message):
+            return name or f"aten.{found[1]}"
+    return None
 
 
 def assumed(choices: Choices) -> str:
@@ -128,12 +199,14 @@ class _Devices(TorchFunctionMode):
             return args[0].to("meta")
         if kwargs and _is_cuda(kwargs.get("device")):
             kwargs = {**kwargs, "device": "meta"}
-        if func is torch.Tensor.to and any(_is_cuda(a) for a in args[1:]):
-            args = (args[0], *("meta" if _is_cuda(a) else a for a in args[1:]))
+        if func is torch.Tensor.to and len(args) > 1 and _is_cuda(args[1]):
+            args = (args[0], "meta", *args[2:])
         return func(*args, **kwargs)
 
 
 def _is_cuda(device: Any) -> bool:
     if isinstance(device, torch.device):
         return device.type == "cuda"
-    return isinstance(device, str) and _CUDA.fullmatch(device) is not None
+    if isinstance(device, str):
+        return _CUDA.fullmatch(device) is not None
+    return isinstance(device, int) and not isinstance(device, bool)  # its number

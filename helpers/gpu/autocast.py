@@ -178,6 +178,6 @@ def _tensors(value: Any) -> list[Tensor]:
 
 def _where_enabled(rule: private.Rule) -> private.Rule:
     def run(op: Any, args: tuple, kwargs: dict) -> Any:
-        return rule(op, args, kwargs) if torch.is_autocast_enabled("cuda") else op(*args, **kwargs)
+        return rule(op, args, kwargs) if torch.is_autocast_enabled("cuda") else NotImplemented
 
     return run

@@ -23,6 +23,9 @@ aten = torch.ops.aten
 CUBLAS_WORKSPACE = 8_519_680
 HOPPER_WORKSPACE = 33_554_432
 
+#: Operations made of matrix products.
+COMPOSITE = "linear matmul einsum"
+
 ATTENTION = ("auto", "flash", "efficient", "math")
 
 
@@ -96,15 +99,19 @@ class Workspaces:
         self.held: dict[bool, Tensor] = {}  # whether in backward → the workspace
 
     def rules(self) -> dict[str, private.Rule]:
-        names = "mm addmm bmm baddbmm addbmm mv addmv dot vdot _addmm_activation"
-        return dict.fromkeys(names.split(), self.product)
+        products = "mm addmm bmm baddbmm addbmm mv addmv dot vdot _addmm_activation"
+        return dict.fromkeys(products.split(), self.product) | dict.fromkeys(COMPOSITE.split(), self.composite)
 
     def product(self, op: Any, args: tuple, kwargs: dict) -> Any:
         thread = private.in_backward()
-        if thread not in self.held and any(_on_meta(a) for a in args):
+        if thread not in self.held and any(_on_meta(t) for a in args for t in (a if isinstance(a, list) else (a,))):
             with torch.no_grad():
                 self.held[thread] = torch.empty(self.nbytes, dtype=torch.uint8, device="meta")
-        return op(*args, **kwargs)
+        return NotImplemented
+
+    def composite(self, op: Any, args: tuple, kwargs: dict) -> Any:
+        """In inference mode a recording sees these whole, and would not see what they take inside."""
+        return self.product(op, args, kwargs) if torch.is_inference_mode_enabled() else NotImplemented
 
 
 # -------------------------------------------------------------------- dropout, RMSNorm
@@ -114,7 +121,7 @@ def _dropout(op: Any, args: tuple, kwargs: dict) -> Any:
     """CUDA fuses where something is dropped and something stays."""
     x, p, train = args
     if not _on_meta(x) or not (train and 0 < p < 1 and x.numel()):
-        return op(*args, **kwargs)
+        return NotImplemented
     return aten.native_dropout.default(x, p, train)[0]
 
 
@@ -144,7 +151,7 @@ def _rms_norm(op: Any, args: tuple, kwargs: dict) -> Any:
     given = dict(zip(names, args, strict=False)) | kwargs
     x, weight = given["input"], given.get("weight")
     if not _on_meta(x) or (weight is not None and weight.dtype is not x.dtype):
-        return op(*args, **kwargs)
+        return NotImplemented
     return FusedRMSNorm.apply(x, tuple(given["normalized_shape"]), weight)
 
 
@@ -162,31 +169,43 @@ class Attention:
         given = dict(zip(names, args, strict=False)) | kwargs
         q, k, v, mask = given["query"], given["key"], given["value"], given.get("attn_mask")
         causal, p, scale = given.get("is_causal", False), given.get("dropout_p", 0.0), given.get("scale")
-        kernel = self.kernel(q, k, v, mask, given.get("enable_gqa", False))
+        kernel = self.kernel(q, k, v, mask, causal, given.get("enable_gqa", False))
         if kernel == "flash":
             return _flash(q, k, v, p, causal, scale)
         if kernel == "efficient":
             return _efficient(q, k, v, mask, p, causal, scale)
-        return op(*args, **kwargs)
+        return NotImplemented
 
-    def kernel(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, grouped: bool) -> str:
+    def kernel(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool, grouped: bool) -> str:
         """Which kernel CUDA takes: the first that is allowed and can."""
         if not all(_on_meta(t) for t in (q, k, v)) or not all(t.dim() == 4 and not t.is_nested for t in (q, k, v)):
+            return "math"
+        same = q.dtype is k.dtype is v.dtype and q.shape[0] == k.shape[0] == v.shape[0] and k.shape[1] == v.shape[1]
+        whole = all(t.shape[2] > 0 and t.stride(-1) == 1 for t in (q, k, v))
+        if not (same and whole):
             return "math"
         able = {
             "flash": q.dtype in (torch.float16, torch.bfloat16)
             and mask is None
+            and not (causal and q.shape[2] != k.shape[2])
+            and (q.shape[1] == k.shape[1] or (grouped and q.shape[1] % k.shape[1] == 0))
             and q.shape[-1] <= 256
             and q.shape[-1] == k.shape[-1] == v.shape[-1]
             and torch.backends.cuda.flash_sdp_enabled(),
             "efficient": q.dtype in (torch.float16, torch.bfloat16, torch.float32)
             and not grouped
-            and q.shape[-3] == k.shape[-3]
+            and q.shape[1] == k.shape[1]
             and all(t.shape[-1] % (4 if t.dtype is torch.float32 else 8) == 0 for t in (q, v))
             and torch.backends.cuda.mem_efficient_sdp_enabled(),
         }
         order = ("flash", "efficient") if self.wanted == "auto" else (self.wanted,)
-        return next((name for name in order if able[name]), "math")
+        found = next((name for name in order if able[name]), "math")
+        if found == "math" and self.wanted == "auto" and not torch.backends.cuda.math_sdp_enabled():
+            raise RuntimeError(
+                "No kernel of those that sdpa_kernel() allows can do this attention on CUDA: flash takes 16 bits and "
+                "no mask, efficient a width that 8 divides (4 in float32), no grouped heads. Allow SDPBackend.MATH too."
+            )
+        return found
 
 
 def _flash(q: Tensor, k: Tensor, v: Tensor, p: float, causal: bool, scale: float | None) -> Tensor:
@@ -210,5 +229,5 @@ def _efficient(
             mask = torch.nn.functional.pad(mask, (0, ceil(length / 16) * 16 - length))[..., :length]
         elif any(mask.stride(i) % 16 for i in range(3)):
             mask = mask.contiguous()
-    keeps = any(t.requires_grad for t in (q, k, v))
+    keeps = torch.is_grad_enabled() and any(t.requires_grad for t in (q, k, v))
     return aten._scaled_dot_product_efficient_attention.default(q, k, v, mask, keeps, p, causal, scale=scale)[0]

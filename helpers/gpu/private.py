@@ -17,7 +17,7 @@ import torch
 
 from ..record.private import replaced
 
-#: Rule(op, args, kwargs) → what the operation gives.
+#: Rule(op, args, kwargs) → what the operation gives; NotImplemented to let it run as it would without the rule.
 Rule = Callable[[Any, tuple, dict], Any]
 
 #: Devices whose places we borrow, the upper one first.
@@ -85,16 +85,18 @@ def overload(name: str) -> Any:
 def kernels(level: str, rules: Mapping[str, Rule]) -> Iterator[None]:
     """While it is entered, each named operation of this thread is done by its rule, above autograd.
 
-    Inside a rule this level is off, so a rule may call the operation itself.
+    Inside a rule this level is off, so a rule may call the operation itself. Where a rule lets its operation run, the
+    level is on for what that operation is made of.
     """
     name = _KEYS[level]
     key = getattr(torch._C.DispatchKey, name)
-    off = torch._C.DispatchKeySet(key)
+    off, below = torch._C.DispatchKeySet(key), torch._C._dispatch_keyset_full_after(key)
 
     def kernel(op: Any, rule: Rule) -> Callable[..., Any]:
-        def run(*args: Any, **kwargs: Any) -> Any:
+        def run(keys: Any, *args: Any, **kwargs: Any) -> Any:
             with torch._C._ExcludeDispatchKeyGuard(off):
-                return rule(op, args, kwargs)
+                out = rule(op, args, kwargs)
+            return op.redispatch(keys & below, *args, **kwargs) if out is NotImplemented else out
 
         return run
 
@@ -107,7 +109,7 @@ def kernels(level: str, rules: Mapping[str, Rule]) -> Iterator[None]:
         for operation, rule in rules.items():
             op = overload(operation)
             if op is not None:
-                library.impl(operation, kernel(op, rule), name)
+                library.impl(operation, kernel(op, rule), name, with_keyset=True)
         stack.callback(torch.set_autocast_enabled, level, torch.is_autocast_enabled(level))
         torch.set_autocast_enabled(level, True)
         stack.enter_context(torch._C._IncludeDispatchKeyGuard(key))
