@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from .order import Folding
 from .view import View, scalars_of
 
-#: Operations in one box at most, where one of them may keep something.
-MOST_JOINED = 8
+#: Operations in one box at most: where one of them may keep something, and where none does.
+MOST_JOINED, MOST_SILENT = 8, 24
 
 
 @dataclass
@@ -90,7 +90,8 @@ def joined_to(view: View, folding: Folding, n: int, users: dict[int, set[int]], 
     if len(found) != 1 or (keeps and sum(f in home and home[f].leaf is None for f in feeding) > 1):
         return None  # a product of two that were both made here stands below both
     group = found[0]
-    return None if (keeps or group.core is not None) and len(group.nodes) >= MOST_JOINED else group
+    most = MOST_JOINED if keeps or group.core is not None else MOST_SILENT
+    return group if len(group.nodes) < most else None
 
 
 def goes_on(view: View, folding: Folding, group: Group, n: int, users: dict[int, set[int]], keeps: bool) -> bool:

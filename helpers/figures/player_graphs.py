@@ -30,10 +30,11 @@ class Parts:
 NOTHING = Parts([], [], [], [], [])
 
 
-def graphs_of(recording: Recording, still: Drawn | None) -> tuple[list[dict], list[str | None]]:
+def graphs_of(recording: Recording, still: Drawn | None, lit: int | None = None) -> tuple[list[dict], list[str | None]]:
     """Every graph as data, and the drawings: the first is None for the still's own.
 
-    Graphs that differ only in ids, title and flags share a drawing.
+    Graphs that differ only in ids, title and flags share a drawing. lit: about how many nodes, over all graphs, may
+    light up; of blocks that repeat too often for that, evenly chosen repetitions do. None for all.
     """
     if still is None:
         return [], []
@@ -41,11 +42,13 @@ def graphs_of(recording: Recording, still: Drawn | None) -> tuple[list[dict], li
     known: dict[str, tuple[int, View, Parts]] = {}
     shown = still.view.graph.id
     if still.scene is not None:
-        known[sign(still.view)] = (0, still.view, parts_of(still))
+        key = sign(still.view) if len(recording.graphs) > 1 else ""
+        known[key] = (0, still.view, parts_of(still))
     room, graphs = MOST_BYTES, []
+    each = None if lit is None else max(lit // len(recording.graphs), 1)
     for graph, (first, last) in zip(recording.graphs, spans(recording), strict=True):
         view = still.view if graph.id == shown else view_of(recording, graph, None)
-        key = sign(view)
+        key = sign(view) if len(recording.graphs) > 1 else ""  # nothing to share it with
         words = ""
         if key not in known and graph.id == shown:
             known[key] = (0, view, NOTHING)
@@ -61,19 +64,27 @@ def graphs_of(recording: Recording, still: Drawn | None) -> tuple[list[dict], li
         if number < 0:
             words = f"This graph is not drawn here: run.graphs[{graph.id}] shows it."
         parts = carried(like, view, parts)
+        flags = flags_of(view)
+        pruned = set(graph.pruned)
+        if each is not None:
+            parts, told = thinned(parts, each)
+            flags += told
+            pruned.intersection_update(n for item in parts.items for n in item)
         graphs.append(
             {
                 "drawing": number,
                 "first": first,
                 "last": last,
                 "title": pass_words(view),
-                "flags": flags_of(view),
+                "flags": flags,
                 "items": parts.items,
                 "tensors": parts.tensors,
                 "item_blocks": parts.item_blocks,
                 "tensor_blocks": parts.tensor_blocks,
                 "blocks": parts.blocks,
-                "pruned": sorted(graph.pruned),
+                "pruned": sorted(
+                    graph.pruned if each is None else {n for i in parts.items for n in i} & {*graph.pruned}
+                ),
                 **({"words": words} if words else {}),
             }
         )
@@ -136,6 +147,35 @@ def carried(like: View, view: View, parts: Parts) -> Parts:
         parts.tensor_blocks,
         parts.blocks,
     )
+
+
+def thinned(parts: Parts, most: int) -> tuple[Parts, list[str]]:
+    """The same with fewer repetitions, so that about `most` nodes are left; and in words how few."""
+    size = sum(map(len, parts.items))
+    if size <= most or not parts.blocks:
+        return parts, []
+    chosen, blocks, told = [], [], []
+    for block in parts.blocks:
+        count = block["count"]
+        few = min(count, max(count * most // size, 2))
+        chosen.append([round(k * (count - 1) / (few - 1)) for k in range(few)] if few < count else range(count))
+        blocks.append({**block, "count": few})
+        if few < count:
+            told.append(f"Of {block['label']}, {few:,} light up, evenly spaced")
+
+    def some(ids: list[int], block: int) -> list[int]:
+        if block < 0:
+            return ids
+        each = len(ids) // parts.blocks[block]["count"]
+        return [n for r in chosen[block] for n in ids[r * each : (r + 1) * each]]
+
+    return Parts(
+        [some(*pair) for pair in zip(parts.items, parts.item_blocks, strict=True)],
+        [some(*pair) for pair in zip(parts.tensors, parts.tensor_blocks, strict=True)],
+        parts.item_blocks,
+        parts.tensor_blocks,
+        blocks,
+    ), told
 
 
 def parts_of(found: Drawn) -> Parts:
