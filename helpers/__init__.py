@@ -18,7 +18,7 @@ compare({"plain": a, "bf16": b}, card=24)  # variants side by side; waterfall([.
 picture(dot)  # a graph that torchviz drew, as one of these figures
 curves({...}) # a line chart, as one of these figures; bars({...}) numbers by name, beside a formula's
 
-And the lessons: predict, reveal, quiz, check, verdict, reset.
+And the lessons: predict, reveal, quiz, check, verdict, reset; explore_transformer() measures what one keeps.
 """
 
 import importlib
@@ -29,7 +29,7 @@ from .run import Run, as_if_on_gpu, compare, load, record, waterfall
 
 # Loaded when first asked for: `import helpers` stays quick.
 _FIGURES = ("bars", "curves", "picture")
-_LESSONS = ("LessonError", "check", "predict", "quiz", "reset", "reveal", "verdict")
+_LESSONS = ("LessonError", "check", "explore_transformer", "predict", "quiz", "reset", "reveal", "verdict")
 
 __all__ = [
     "RecordError",

@@ -1,4 +1,4 @@
-"""The lessons: predict and reveal, quizzes, checked exercises, and verdicts on what tutorials claim.
+"""The lessons: predict and reveal, quizzes, checked exercises, verdicts on what tutorials claim, an explorer.
 
 Each shows itself and returns None. What the learner answers is kept in a file of their own (see `answers`).
 """
@@ -9,7 +9,7 @@ from .errors import LessonError
 from .predictions import predict, reveal
 from .quiz import quiz
 
-__all__ = ["LessonError", "check", "predict", "quiz", "reset", "reveal", "verdict"]
+__all__ = ["LessonError", "check", "explore_transformer", "predict", "quiz", "reset", "reveal", "verdict"]
 
 
 def reset(name: str | None = None) -> None:
@@ -30,4 +30,9 @@ def __getattr__(name):
 
         globals()["verdict"] = verdict
         return verdict
+    if name == "explore_transformer":
+        from .explorer import explore_transformer
+
+        globals()["explore_transformer"] = explore_transformer
+        return explore_transformer
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,331 @@
+"""The explorer: its numbers are those of a direct measurement, and it measures no more than it must."""
+
+import asyncio
+import gc
+import random
+import time
+from dataclasses import replace
+
+import ipywidgets as widgets
+import pytest
+import torch
+
+import helpers
+from helpers import LessonError, as_if_on_gpu
+from helpers.data import kept_bytes, timeline
+from helpers.data.model import PARAMETERS
+from helpers.lessons import explorer
+from helpers.lessons.explorer import CHECKPOINTS, WORTH, Setting, explore_transformer, measure, record_step, table
+from helpers.lessons.transformer import Transformer
+
+from .test_controls import VIEW, alive, parts
+
+SMALL = Setting(layers=2, batch=2, sequence=32, width=48, heads=4)
+
+
+@pytest.fixture(autouse=True)
+def nothing_known(monkeypatch):
+    monkeypatch.setattr(explorer, "_known", type(explorer._known)())
+    monkeypatch.setattr(explorer, "_controls", {})
+
+
+@pytest.fixture
+def steps(monkeypatch):
+    """The settings whose step was run, in order."""
+    ran = []
+
+    def counted(setting):
+        ran.append(setting)
+        return record_step(setting)
+
+    monkeypatch.setattr(explorer, "record_step", counted)
+    return ran
+
+
+def some_settings():
+    dice = random.Random(0)
+    for _ in range(14):
+        yield Setting(
+            layers=dice.choice((1, 2, 3)),
+            batch=dice.choice((1, 3)),
+            sequence=dice.choice((16, 40)),
+            width=dice.choice((48, 96)),
+            heads=dice.choice((1, 2, 6)),
+            precision=dice.choice(tuple(explorer.PRECISIONS)),
+            attention=dice.choice(explorer.ATTENTION),
+            dropout=dice.choice((True, False)),
+            checkpointing=dice.choice((True, False)),
+        )
+
+
+def directly(setting):
+    """The same step written by hand."""
+    dtype = torch.bfloat16 if setting.precision == "bf16" else torch.float32
+    with torch.device("meta"):
+        model = Transformer(
+            setting.layers, setting.width, setting.heads, attention=setting.attention,
+            dropout=0.1 * setting.dropout, checkpointed=setting.checkpointing,
+        ).to(dtype)  # fmt: skip
+        x = torch.empty(setting.batch, setting.sequence, setting.width, dtype=dtype)
+    with as_if_on_gpu(workspace=0) as run:
+        with torch.autocast("cuda", torch.bfloat16, enabled=setting.precision.startswith("autocast")):
+            loss = model(x).sum()
+        loss.backward()
+    return run.recording, sum(p.nbytes for p in model.parameters())
+
+
+# ------------------------------------------------------------------------------------------------------- the numbers
+
+
+@pytest.mark.parametrize("setting", list(some_settings()), ids=str)
+def test_values_are_those_of_a_direct_measurement(setting):
+    recording, parameters = directly(setting)
+    found = measure(setting)
+    assert found.parameters == parameters and found.peak == max(timeline(recording).totals)
+    assert found.ratio == found.kept / parameters
+    assert found.kept == sum(n for _, n in found.by_operation) and all(n > 0 for _, n in found.by_operation)
+    size = 2 if setting.precision == "bf16" else 4
+    inputs = setting.layers * setting.batch * setting.sequence * setting.width * size
+    if setting.checkpointing:
+        assert found.by_operation == ((CHECKPOINTS, inputs),)
+    else:
+        assert found.kept == kept_bytes(recording)
+    # as backward begins: parameters, what is kept, the loss and its gradient
+    enter = next(e.index for e in recording.events if e.kind == "enter")
+    after = timeline(recording).at(enter)
+    scalars = sum(after.values()) - after[PARAMETERS] - found.kept
+    assert 0 < scalars <= 8
+
+
+def test_the_published_example_taken_apart():
+    s, b, h, a = 2048, 1, 4096, 32
+    sbh, square = s * b * h, a * s * s * b
+    found = dict(measure(Setting()).by_operation)
+    assert found == {
+        "LayerNorm": 4 * sbh,
+        "LayerNorm statistics": 16 * s * b,
+        "q, k, v": 2 * sbh,
+        "scores q·k": 4 * sbh,
+        "softmax": 2 * square,
+        "attention's dropout mask": square,
+        "weighted sum of v": 2 * square + 2 * sbh,
+        "out": 2 * sbh,
+        "dropout masks": 2 * sbh,
+        "up": 2 * sbh,
+        "GELU": 8 * sbh,
+        "down": 8 * sbh,
+    }
+    assert sum(found.values()) == 956_334_080
+
+
+def test_what_autocast_keeps_beside():
+    found, plain = (dict(measure(replace(SMALL, precision=p)).by_operation) for p in ("autocast bf16", "bf16"))
+    weights = 12 * SMALL.width**2 * SMALL.layers
+    assert found["weights cast to bf16"] == 2 * weights
+    assert found["q, k, v"] == 3 * plain["q, k, v"]  # each of three casts its input for itself
+
+
+def test_nothing_is_left_behind():
+    def state():
+        return (
+            torch.get_rng_state().tolist(), torch.is_grad_enabled(), torch.is_autocast_enabled("cuda"),
+            torch.get_default_dtype(), torch.empty(0).device.type,
+        )  # fmt: skip
+
+    before = state()
+    measure(SMALL)
+    measure(replace(SMALL, precision="autocast bf16", checkpointing=True))
+    gc.collect()
+    assert state() == before
+    assert not [x for x in gc.get_objects() if type(x) is Transformer]
+
+
+def test_a_setting_is_measured_once(steps):
+    assert measure(SMALL) is measure(replace(SMALL, layers=2)) and steps == [SMALL]
+    assert explorer.known(SMALL) and not explorer.known(replace(SMALL, layers=1))
+
+
+def test_only_so_many_are_remembered(steps, monkeypatch):
+    monkeypatch.setattr(explorer, "MOST_KNOWN", 2)
+    one, two, three = (replace(SMALL, batch=n) for n in (1, 2, 3))
+    for setting in (one, two, one, three):
+        measure(setting)
+    assert explorer.known(one) and not explorer.known(two) and len(steps) == 3
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ({"heads": 7}, "48 is no multiple of 7"),
+        ({"layers": 0}, "layers is 0; a whole number from 1 on"),
+        ({"batch": 1.5}, "batch is 1.5"),
+        ({"sequence": True}, "sequence is True"),
+        ({"precision": "fp8"}, "'fp8'; it is one of 'fp32', 'bf16', 'autocast bf16'"),
+        ({"attention": "flash"}, "'flash'; it is one of 'explicit', 'fused'"),
+        ({"dropout": 0.1}, "dropout is 0.1; True or False"),
+    ],
+)
+def test_settings_that_there_are_not(steps, wrong, words):
+    with pytest.raises(LessonError, match=words.replace("(", r"\(")):
+        measure(replace(SMALL, **wrong))
+    assert not steps
+
+
+# --------------------------------------------------------------------------------------------------------- the table
+
+
+def test_the_table_is_measured_and_each_time_the_same(steps):
+    plain, html = table()
+    assert len(steps) == len(WORTH) == len({s for _, s in WORTH})
+    assert table() == (plain, html) and len(steps) == len(WORTH)
+    for words, setting in WORTH:
+        m = measure(setting)
+        row = next(x for x in plain.split("\n") if x.strip().startswith(f"{words}  "))
+        cells = row.strip().split("  ")
+        assert [c.strip() for c in cells if c.strip()][1:5] == [
+            f"{m.kept / 1e6:,.1f}", f"{m.parameters / 1e6:,.1f}", f"{m.ratio:.4g}", f"{m.peak / 1e6:,.1f}"
+        ]  # fmt: skip
+        assert f"{m.kept / 1e6:,.1f}" in html
+    assert not [x for x in plain.split("\n") if x != x.rstrip()]
+
+
+def test_each_row_changes_one_thing():
+    first = WORTH[0][1]
+    for words, setting in WORTH[1:]:
+        changed = [n for n in Setting.__dataclass_fields__ if getattr(setting, n) != getattr(first, n)]
+        assert len(changed) == 1 + (", " in words), words
+
+
+def test_without_a_kernel_it_is_the_table(capsys):
+    assert explore_transformer() is None
+    assert capsys.readouterr().out == table()[0] + "\n"
+
+
+def test_from_the_top():
+    assert helpers.explore_transformer is explore_transformer is helpers.lessons.explore_transformer
+    assert "explore_transformer" in helpers.__all__
+    with pytest.raises(LessonError, match="has no setting 'depth'; it has layers, batch"):
+        explore_transformer(depth=3)
+    with pytest.raises(LessonError, match="48 is no multiple of 7"):
+        explore_transformer(width=48, heads=7)
+
+
+# ------------------------------------------------------------------------------------------------------ the controls
+
+
+@pytest.fixture
+def control(shown, steps):
+    explore_transformer(layers=2, batch=2, sequence=128, width=256, heads=4)
+    (found,) = explorer._controls.values()
+    steps.clear()
+    return found
+
+
+def test_what_is_displayed(control, shown, capsys):
+    (bundle,) = shown
+    assert (bundle["text/plain"], bundle["text/html"]) == table()
+    assert bundle[VIEW]["model_id"] == control.widget.model_id
+    labels = [x.description for x in control.inputs.values()]
+    assert labels == [
+        "layers", "batch b", "sequence s", "width h", "heads a", "precision", "attention", "dropout",
+        "a checkpoint per layer",
+    ]  # fmt: skip
+    m = measure(control.setting)
+    assert f"{m.kept:,}\u00a0B kept for backward" in control.note.value and 'role="status"' in control.note.value
+    for name, n in m.by_operation:
+        assert f"{n:,}" in control.result.value and name.replace("'", "&#x27;") in control.result.value
+    assert m.picture in control.result.value and "<caption" in control.result.value
+    assert not parts(control.widget, widgets.Output)
+    assert capsys.readouterr().out == ""
+
+
+def test_only_the_last_setting_of_a_drag_is_measured(control, steps):
+    async def drag():
+        for n in (1, 4, 8, 16, 32):
+            control.inputs["batch"].value = n
+            assert "Measuring…" in control.note.value and not steps
+            await asyncio.sleep(0)
+        control.inputs["dropout"].value = False
+        await asyncio.sleep(0.5)
+
+    asyncio.run(drag())
+    assert steps == [replace(control.setting, batch=32, dropout=False)] == [control.setting]
+    assert "kept for backward" in control.note.value
+
+
+def test_what_is_known_is_shown_at_once(control, steps):
+    first = control.setting, control.result.value
+
+    async def there_and_back():
+        control.inputs["layers"].value = 1
+        await asyncio.sleep(0.5)
+        assert len(steps) == 1 and control.result.value != first[1]
+        control.inputs["attention"].value = "fused"  # not measured: the next change comes before it is at rest
+        control.inputs["attention"].value = "explicit"
+        control.inputs["layers"].value = 2
+        assert (control.setting, control.result.value) == first and control.waiting is None
+        await asyncio.sleep(0.5)
+
+    asyncio.run(there_and_back())
+    assert len(steps) == 1
+
+
+def test_without_a_loop_it_is_measured_at_once(control, steps):
+    control.inputs["precision"].value = "fp32"
+    assert steps == [control.setting] and "kept for backward" in control.note.value
+
+
+def test_a_setting_that_there_is_not_says_so(control, steps):
+    control.inputs["heads"].value = 12
+    assert 'role="alert"' in control.note.value and "256 is no multiple of 12" in control.note.value
+    assert control.result.value == "" and not steps
+    control.inputs["heads"].value = 8
+    assert "kept for backward" in control.note.value and control.result.value
+
+
+def test_an_error_is_told(control, monkeypatch):
+    def broken(setting):
+        raise RuntimeError("no such kernel")
+
+    monkeypatch.setattr(control, "measure", broken)
+    control.inputs["heads"].value = 8
+    assert "could not be measured: no such kernel" in control.note.value
+
+
+def test_what_takes_long_says_so(control):
+    assert control._measuring(control.setting) == "Measuring…"
+    control.seconds = 0.3
+    assert control._measuring(replace(control.setting, layers=48)) == "Measuring… this takes about 14 s."
+
+
+def test_run_again_piles_nothing_up(shown, steps):
+    explore_transformer()
+    (old,) = explorer._controls.values()
+    count = len(alive())
+    for _ in range(3):
+        explore_transformer()
+    assert len(alive()) == count and old.widget.comm is None and len(explorer._controls) == 1
+    explore_transformer(layers=2)  # another one beside it
+    assert len(explorer._controls) == 2
+
+
+def test_a_start_that_no_slider_has(shown, steps):
+    explore_transformer(layers=3, width=320, heads=5)
+    (found,) = explorer._controls.values()
+    assert found.setting == Setting(layers=3, width=320, heads=5)
+
+
+# ------------------------------------------------------------------------------------------------------------- times
+
+
+def test_times_are_printed(steps):
+    """The bar is 0.15 s up to 2 layers and 1 s at 12; a table's matter, since other work shares the machine."""
+    measure(Setting())  # what torch loads at the first step
+    for layers in (1, 2, 12):
+        for checkpointing in (False, True):
+            setting = Setting(layers=layers, batch=2, checkpointing=checkpointing)
+            begun = time.perf_counter(), time.process_time()
+            explorer.view(measure(setting))
+            took = time.perf_counter() - begun[0], time.process_time() - begun[1]
+            print(f"{layers} layers, checkpointing {checkpointing}: {took[0]:.3f} s, {took[1]:.3f} s of CPU")
+    assert len(steps) == 7
