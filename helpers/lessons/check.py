@@ -29,7 +29,10 @@ from .show import show as display
 
 SCHEMA = 1
 #: Exercise → the module that has it: names are known without loading what they need.
-CHAPTERS = {name: "chapter_01" for name in ("own_autograd", "own_sigmoid", "own_div", "kept_bytes", "bug_data")}
+CHAPTERS = {
+    **dict.fromkeys(("own_autograd", "own_sigmoid", "own_div", "kept_bytes", "bug_data"), "chapter_01"),
+    **dict.fromkeys(("mlp_bytes", "attention_bytes", "layer_bytes", "bug_hooks"), "chapter_02"),
+}
 
 RIGHT, WRONG, NOT_ATTEMPTED, RAISED = "right", "wrong", "not attempted", "raised"
 #: Worst first: of several attempts the best is kept.

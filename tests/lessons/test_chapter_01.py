@@ -53,7 +53,7 @@ def test_wrong_answer_gets_its_message(exercise, key, source):
 def test_every_message_is_somebody_s():
     told = {(exercise, key) for exercise, key, _ in ANSWERS}
     assert told == {(name, key) for name, exercise in EXERCISES.items() for key in exercise.mistakes}
-    assert set(EXERCISES) == set(CHAPTERS) == set(ANSWER)
+    assert set(EXERCISES) == {name for name, at in CHAPTERS.items() if at == "chapter_01"} == set(ANSWER)
 
 
 @pytest.mark.parametrize(("exercise", "key"), [(e, k) for e in EXERCISES for k in EXERCISES[e].mistakes])

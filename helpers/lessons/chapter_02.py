@@ -1,0 +1,520 @@
+"""Chapter 02's exercises: the bytes that a Transformer layer keeps, in three steps, and a bug hunt with forward hooks.
+
+What is right is measured when it is asked, on the course's own layer, with shapes alone; no formula stands in for it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from helpers.run import as_if_on_gpu, record
+
+from .check import Exercise, Mistake, run
+from .own_autograd import kind
+from .transformer import TransformerLayer
+
+# -------------------------------------------------------------------------------------------------- what a layer keeps
+
+MLP = ("up", "down", "gelu", "dropout3")
+ATTENTION = ("q", "k", "v", "attention", "out", "dropout1", "dropout2")
+NORMS = ("norm1", "norm2")
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """Sizes of a layer and its run. number: bytes a number; mask: bytes that a dropout's mask takes an element."""
+
+    b: int
+    s: int
+    h: int
+    a: int
+    number: int = 2
+    mask: int = 1
+
+    def __str__(self) -> str:
+        return f"b={self.b}, s={self.s}, h={self.h}, a={self.a}"
+
+    @property
+    def whole(self) -> str:
+        return f"{self}, number={self.number}, mask={self.mask}"
+
+    @property
+    def sbh(self) -> int:
+        return self.s * self.b * self.h
+
+    @property
+    def ass(self) -> int:
+        return self.a * self.s * self.s * self.b
+
+
+#: No two of b, s, h, a alike, and no two slips of a kind that give one number (test_chapter_02 holds that).
+SETTINGS = (Setting(2, 24, 40, 5), Setting(3, 14, 96, 4), Setting(1, 128, 64, 2))
+#: 16 bit as on a GPU; float32 on a CPU; float32 as on a GPU; 16 bit with masks as long as numbers.
+WHOLE = (Setting(2, 24, 40, 5), Setting(3, 14, 96, 4, 4, 4), Setting(2, 24, 40, 5, 4, 1), Setting(3, 14, 96, 4, 2, 2))
+
+
+@cache
+def parts(setting: Setting) -> dict[str, int]:
+    """Part of the layer (its module; "gelu", "attention" for what is no module) → bytes kept, measured."""
+    dtype = {2: torch.bfloat16, 4: torch.float32}[setting.number]
+    with torch.device("meta"):
+        layer = TransformerLayer(setting.h, setting.a).to(dtype)
+        x = torch.empty(setting.b, setting.s, setting.h, dtype=dtype)
+    ran = as_if_on_gpu(layer, x) if setting.mask == 1 else record(layer, x)
+    found: dict[str, int] = {}
+    for row in ran.kept.all_rows:
+        part = row.node.module
+        if not hasattr(layer, part):
+            part = "gelu" if row.node.name.startswith("Gelu") else "attention"
+        found[part] = found.get(part, 0) + row.counted
+    return found
+
+
+def kept_of(setting: Setting, names: tuple[str, ...]) -> int:
+    return sum(parts(setting).get(name, 0) for name in names)
+
+
+def statistics(setting: Setting) -> int:
+    """Mean and inverse deviation of each row, in float32, of two LayerNorms: what the published formula leaves out."""
+    return 2 * 2 * 4 * setting.s * setting.b
+
+
+def number_of(found: Any) -> float | None:
+    if isinstance(found, Tensor) and found.numel() == 1:
+        found = found.item()
+    try:
+        value = None if isinstance(found, (str, bytes, bool)) else float(found)
+    except Exception:
+        return None
+    return value if value is not None and math.isfinite(value) else None
+
+
+def asked(answer: Callable, *arguments: int) -> float:
+    """What the learner's formula gives, as a number."""
+    if not callable(answer) or isinstance(answer, type):
+        raise Mistake("not_a_function", got=kind(answer))
+    found = run(answer, *arguments)
+    value = number_of(found)
+    if value is None:
+        raise Mistake("not_a_number", got=kind(found))
+    return value
+
+
+def refuse(found: float, wanted: int, slips: dict[str, float], facts: dict[str, object]) -> None:
+    """Raise the mistake that leads to this number; nothing if it is right."""
+    if found == wanted:
+        return
+    facts = {**facts, "got": f"{found:,.10g}", "expected": f"{wanted:,}", "ratio": f"{found / wanted:.3g}"}
+    for key, wrong in slips.items():
+        if math.isclose(found, wrong, rel_tol=1e-9):
+            raise Mistake(key, **facts)
+    raise Mistake("other", **facts)
+
+
+# ----------------------------------------------------------------------------------------------------------- mlp_bytes
+
+
+def mlp_slips(it: Setting) -> dict[str, float]:
+    n = it.sbh
+    return {
+        "narrow": 13 * n,
+        "narrow_mask": 10.5 * n,
+        "wide_mask": 22 * n,
+        "mask_two": 20 * n,
+        "no_mask": 18 * n,
+        "elements": 9.5 * n,
+        "no_batch": 19 * n / it.b,
+        "mask_bits": 18.125 * n,
+    }
+
+
+def mlp_bytes(answer: Any) -> str:
+    for it in SETTINGS:
+        found = asked(answer, it.b, it.s, it.h)
+        refuse(found, kept_of(it, MLP), mlp_slips(it), {"at": f"b={it.b}, s={it.s}, h={it.h}"})
+    return (
+        f"Right for {len(SETTINGS)} layers, to the byte of what was measured: 19·s·b·h. Sixteen of the nineteen are "
+        "GELU's input and GELU's output, the two tensors that are four times as wide."
+    )
+
+
+COUNTED = "For {at} you count {got} bytes, and the layer keeps {expected}. "
+
+FORMULA = {
+    "not_a_function": "`check` wants the function itself, its name without brackets; it got {got}.",
+    "not_a_number": "The function gives {got}. What is wanted is a number of bytes.",
+    "no_batch": COUNTED + "It is as if there were one sequence only: which size does not stand in your formula?",
+    "other": COUNTED + "That is {ratio} times as much. Take the terms one by one: which tensor, of which shape, how "
+    "many bytes a number?",
+}
+
+MLP_BYTES = {
+    **FORMULA,
+    "narrow": COUNTED + "The input of `down` is what GELU gave, and GELU works on the wide side of `up`. How many "
+    "numbers are that for each token?",
+    "narrow_mask": COUNTED + "Two things at once: how wide is the input of `down`, and how many bytes does one number "
+    "of it take?",
+    "wide_mask": COUNTED + "`dropout3` stands behind `down`: how wide is what it drops from?",
+    "mask_two": COUNTED + "A mask says yes or no. On a GPU it takes one byte an element, not the two of a number.",
+    "no_mask": COUNTED + "One tensor is missing: dropout must know which elements it dropped.",
+    "elements": COUNTED
+    + "The terms that you filled in count numbers where bytes are wanted: two bytes for each 16-bit "
+    "number, one for each element of a mask.",
+    "mask_bits": COUNTED + "A yes or no would fit into a bit, but PyTorch gives each a whole byte.",
+}
+
+# ------------------------------------------------------------------------------------------------------ attention_bytes
+
+
+def attention_slips(it: Setting) -> dict[str, float]:
+    n, square = it.sbh, it.ass
+    return {
+        "input_each": 15 * n + 5 * square,
+        "one_of_three": 7 * n + 5 * square,
+        "scores_too": 11 * n + 7 * square,
+        "scaled_too": 11 * n + 9 * square,
+        "not_dropped": 11 * n + 3 * square,
+        "no_softmax": 11 * n + 3 * square,
+        "only_softmax": 11 * n + 2 * square,
+        "square_mask_two": 11 * n + 6 * square,
+        "no_square_mask": 11 * n + 4 * square,
+        "one_head": 11 * n + 5 * square / it.a,
+        "per_width": 11 * n + 5 * square * it.h,
+        "head_width": 11 * n + 5 * square * it.h / it.a,
+        "no_out": 9 * n + 5 * square,
+        "no_mask": 10 * n + 5 * square,
+        "mask_two": 12 * n + 5 * square,
+        "not_squared": 11 * n + 5 * square / it.s,
+        "no_batch": (11 * n + 5 * square) / it.b,
+        "elements": 5.5 * n + 2.5 * square,
+    }
+
+
+#: What the same slip is called, whichever way the number came about.
+SAME = {"no_softmax": "not_dropped"}
+
+
+def attention_bytes(answer: Any) -> str:
+    for it in SETTINGS:
+        found = asked(answer, it.b, it.s, it.h, it.a)
+        slips = {SAME.get(key, key): wrong for key, wrong in attention_slips(it).items()}
+        refuse(found, kept_of(it, ATTENTION), slips, {"at": str(it)})
+    return (
+        f"Right for {len(SETTINGS)} layers, to the byte of what was measured: 11·s·b·h + 5·a·s²·b. The second term is "
+        "the only one in the whole layer that grows with the square of the sequence."
+    )
+
+
+ATTENTION_BYTES = {
+    **FORMULA,
+    "input_each": COUNTED + "`q`, `k` and `v` are made of one and the same tensor. Three nodes keep it, and it is "
+    "there once.",
+    "one_of_three": COUNTED + "Queries, keys and values are three tensors of that size: the two products need all of "
+    "them.",
+    "scores_too": COUNTED + "You count the scores before the softmax. Does anybody keep them? Softmax's derivative is "
+    "made of its output.",
+    "scaled_too": COUNTED + "You count the product and the scaled scores as well. A product keeps its factors, and a "
+    "division by a number keeps no tensor.",
+    "not_dropped": COUNTED + "Of the two large 16-bit tensors you have one. Softmax keeps what it gave; and the "
+    "product with `v` keeps its left factor. Is that the same tensor, after a dropout?",
+    "only_softmax": COUNTED + "Softmax's output is there. Between it and the product with `v` stands a dropout: what "
+    "does it keep, and what does the product keep?",
+    "square_mask_two": COUNTED + "The mask of the attention weights takes one byte an element on a GPU, not two.",
+    "no_square_mask": COUNTED + "One tensor is missing, of one byte an element: how does `dropout1` know, in backward, "
+    "what it dropped?",
+    "one_head": COUNTED + "Each head has weights of its own: s × s of them, a times.",
+    "per_width": COUNTED + "A head's weights are one number for each pair of tokens. No width is left in them.",
+    "head_width": COUNTED + "A head's weights are one number for each pair of tokens. The width of a head was summed "
+    "over in the product.",
+    "no_out": COUNTED + "One tensor of s·b·h numbers is missing: what does the linear layer `out` need?",
+    "no_mask": COUNTED + "One mask is missing: `dropout2` stands behind `out`.",
+    "mask_two": COUNTED + "A mask says yes or no. On a GPU it takes one byte an element, not the two of a number.",
+    "not_squared": COUNTED + "How many attention weights has one head: one a token, or one for each pair of tokens?",
+    "elements": COUNTED + "That is half of it: you count numbers as if each took one byte, or masks half a byte.",
+}
+
+# ---------------------------------------------------------------------------------------------------------- layer_bytes
+
+
+def layer_slips(it: Setting) -> dict[str, float]:
+    n, square, number, mask = it.sbh, it.ass, it.number, it.mask
+    width, pairs = 16 * number + 2 * mask, 2 * number + mask
+    right = width * n + pairs * square
+    return {
+        "fixed": 34 * n + 5 * square,
+        "mask_as_number": 18 * number * n + 3 * number * square,
+        "mask_one": (16 * number + 2) * n + (2 * number + 1) * square,
+        "no_norms": right - 2 * number * n,
+        "one_norm": right - number * n,
+        "input_each": right + 2 * number * n,
+        "no_square": width * n,
+        "no_heads": width * n + pairs * square / it.a,
+        "no_batch": right / it.b,
+        "square_no_batch": width * n + pairs * square / it.b,
+        "scores_too": right + number * square,
+        "not_dropped": right - number * square,
+        "weights_too": right + number * (12 * it.h**2),
+        "all_weights_too": right + number * (12 * it.h**2 + 13 * it.h),
+        "no_masks": 16 * number * n + 2 * number * square,
+        "elements": 18 * n + 3 * square,
+        "residuals": right + 2 * number * n,
+        "output_too": right + number * n,
+    }
+
+
+LAYER_SAME = {"all_weights_too": "weights_too", "residuals": "input_each"}
+
+
+def layer_bytes(answer: Any) -> str:
+    with_statistics = []
+    for it in WHOLE:
+        found = asked(answer, it.b, it.s, it.h, it.a, it.number, it.mask)
+        measured, left_out = kept_of(it, MLP + ATTENTION + NORMS), statistics(it)
+        assert measured - left_out > 0
+        with_statistics.append(found == measured)
+        if found == measured:
+            continue
+        slips = {}
+        for key, wrong in layer_slips(it).items():
+            slips.setdefault(LAYER_SAME.get(key, key), wrong)
+        if any(math.isclose(found, wrong + left_out, rel_tol=1e-9) for wrong in slips.values()):
+            found -= left_out
+        refuse(found, measured - left_out, slips, {"at": it.whole})
+    said = f"Right for {len(WHOLE)} runs that were measured: 16 bit and float32, with short masks and long ones. "
+    if all(with_statistics):
+        return said + "To the byte: you even count the mean and the deviation of each row that the LayerNorms keep."
+    return said + (
+        "What is measured has 16·s·b bytes more: a mean and a deviation for each row, in float32, of two LayerNorms. "
+        "The published formula leaves them out as well."
+    )
+
+
+LAYER_BYTES = {
+    **FORMULA,
+    "fixed": COUNTED + "That is the number for 16 bit with masks of one byte. Where do `number` and `mask` stand in "
+    "your formula?",
+    "mask_as_number": COUNTED + "Your masks take as many bytes as a number. That is `mask`, not `number`.",
+    "mask_one": COUNTED + "Your masks take one byte an element whatever `mask` says.",
+    "no_masks": COUNTED + "The masks of three dropouts are missing.",
+    "no_norms": COUNTED + "MLP and attention are right. The two LayerNorms stand in front of them: what do they keep?",
+    "one_norm": COUNTED + "One tensor of s·b·h numbers is missing: there are two LayerNorms, and each keeps its input.",
+    "input_each": COUNTED + "That is two tensors of s·b·h numbers too many. Is the input of `q`, `k` and `v` counted "
+    "three times, or does a sum `x + …` keep something?",
+    "no_square": COUNTED + "What grows with the square of the sequence is missing: the attention weights.",
+    "no_heads": COUNTED + "Each head has attention weights of its own.",
+    "square_no_batch": COUNTED + "Each sequence of the batch has attention weights of its own.",
+    "scores_too": COUNTED + "One tensor of s × s numbers a head is too many. The scores before the softmax are kept by "
+    "nobody.",
+    "not_dropped": COUNTED + "One tensor of s × s numbers a head is missing: softmax keeps its output, and the product "
+    "with `v` keeps what the dropout made of it.",
+    "weights_too": COUNTED + "You count the weights as well. They are alive anyway: the ledger does not count them.",
+    "elements": COUNTED + "That is how many numbers and mask elements there are. How many bytes has each?",
+    "output_too": COUNTED
+    + "One tensor of s·b·h numbers is too many. The layer's own output is kept by the next layer, "
+    "not by this one.",
+}
+
+# ------------------------------------------------------------------------------------------------------------ bug_hooks
+
+
+class Residual(nn.Module):
+    """A container that computes something itself."""
+
+    def __init__(self, inside: nn.Module) -> None:
+        super().__init__()
+        self.inside = inside
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.inside(x)
+
+
+class FirstRows(nn.Module):
+    """Gives a view of a part of what it computes."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return (2 * x)[:2]
+
+
+def _again() -> nn.Module:
+    shared = nn.Tanh()
+    return nn.Sequential(nn.Linear(6, 6), shared, nn.Linear(6, 6), shared)
+
+
+def _frozen() -> nn.Module:
+    return nn.Sequential(*(nn.Linear(6, 6) for _ in range(6))).requires_grad_(False)
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A model for the bug hunt. shown: as a learner reads it. make: builds it anew."""
+
+    shown: str
+    make: Callable[[], nn.Module]
+
+
+#: From the plain to the special, so that the first that fails says most.
+MODELS = (
+    Model("`Sequential(Linear(6, 8), Tanh())`", lambda: nn.Sequential(nn.Linear(6, 8), nn.Tanh())),
+    Model(
+        "two such layers, one inside another `Sequential`",
+        lambda: nn.Sequential(nn.Sequential(nn.Linear(6, 8), nn.Tanh()), nn.Linear(8, 4)),
+    ),
+    Model(
+        "a block whose own forward is `x + self.inside(x)`", lambda: nn.Sequential(Residual(nn.Linear(6, 6)), nn.Tanh())
+    ),
+    Model(
+        "`Sequential(Linear(6, 8), Unflatten(1, (2, 4)), Flatten())`",
+        lambda: nn.Sequential(nn.Linear(6, 8), nn.Unflatten(1, (2, 4)), nn.Flatten()),
+    ),
+    Model("`Sequential(Linear(6, 8), ReLU(inplace=True))`", lambda: nn.Sequential(nn.Linear(6, 8), nn.ReLU(True))),
+    Model("a net that uses one `Tanh` module in two places", _again),
+    Model("a net whose last module gives `(2 * x)[:2]`", lambda: nn.Sequential(nn.Linear(6, 8), FirstRows())),
+    Model("six frozen `Linear(6, 6)` in a row", _frozen),
+)
+ROWS = 64
+
+
+def outputs_of(model: nn.Module, x: Tensor) -> list[tuple[nn.Module, Tensor]]:
+    """What each call of a module gave, all of it still alive, in the order of the calls."""
+    seen: list[tuple[nn.Module, Tensor]] = []
+    # the module itself stands in the list: a hook that gave back anything would replace the output
+    handles = [m.register_forward_hook(lambda m, _, out: seen.append((m, out))) for m in model.modules()]
+    model(x)
+    for handle in handles:
+        handle.remove()
+    return seen
+
+
+def storage_bytes(tensors: list[Tensor]) -> int:
+    """Bytes of the storages behind tensors that are all alive, each once and whole."""
+    storages = [tensor.untyped_storage() for tensor in tensors]
+    return sum({storage.data_ptr(): storage.nbytes() for storage in storages}.values())
+
+
+def hook_slips(seen: list[tuple[nn.Module, Tensor]]) -> dict[str, int]:
+    """Mistake → the number that it leads to."""
+    leaf = [out for module, out in seen if not list(module.children())]
+    by_module = {module: out for module, out in seen}
+    every = [out for _, out in seen]
+    once = {out.untyped_storage().data_ptr(): out for out in reversed(every)}
+    last = {out.untyped_storage().data_ptr(): out for out in every}
+    return {
+        "all_modules": sum(out.nbytes for out in every),
+        "leaves_only": storage_bytes(leaf),
+        "leaves_views": sum(out.nbytes for out in leaf),
+        "each_module_once": storage_bytes(list(by_module.values())),
+        "part_of_storage": sum(out.nbytes for out in once.values()),
+        "part_at_last": sum(out.nbytes for out in last.values()),
+        "elements": sum(out.untyped_storage().nbytes() // out.element_size() for out in once.values()),
+        "whole_each": sum(out.untyped_storage().nbytes() for out in every),
+        "objects": sum(out.nbytes for out in {id(out): out for out in every}.values()),
+        "only_result": every[-1].nbytes,
+    }
+
+
+HOOK_SAME = {"part_at_last": "part_of_storage", "whole_each": "all_modules"}
+
+
+def bug_hooks(answer: Any) -> str:
+    if not callable(answer) or isinstance(answer, type):
+        raise Mistake("not_a_function", got=kind(answer))
+    for case in MODELS:
+        _examine(answer, case)
+    return (
+        f"Right for all {len(MODELS)} models: each piece of memory once and whole, whoever gives it, and no hook is "
+        "left behind. It is what the modules give in forward. What the graph keeps is another list: that of "
+        "`run.kept`."
+    )
+
+
+def _examine(answer: Callable, case: Model) -> None:
+    model, x = case.make(), torch.linspace(-1, 1, ROWS * 6).reshape(ROWS, 6)
+    seen = outputs_of(model, x)
+    with torch.no_grad():
+        expected, slips, result = storage_bytes([out for _, out in seen]), hook_slips(seen), seen[-1][1].clone()
+    del seen
+    calls: list[Tensor] = []
+    counter = model.register_forward_hook(lambda m, _, out: calls.append(out.detach().clone()))
+    try:
+        found = run(answer, model, x)
+    finally:
+        counter.remove()
+        left = sum(len(m._forward_hooks) + len(m._forward_pre_hooks) for m in model.modules())
+    value = number_of(found)
+    if value is None:
+        raise Mistake("not_a_number", got=kind(found), model=case.shown)
+    if not calls:
+        raise Mistake("not_called", model=case.shown)
+    if not torch.equal(calls[-1], result):
+        raise Mistake("changed", model=case.shown)
+    if value != expected:
+        facts = {"model": case.shown, "got": f"{value:,.10g}", "expected": f"{expected:,}"}
+        for key, wrong in slips.items():
+            if value == wrong:
+                raise Mistake(HOOK_SAME.get(key, key), **facts)
+        raise Mistake("reused" if value < expected else "other", **facts)
+    if left:
+        raise Mistake("hooks_left_on", model=case.shown, count=left)
+
+
+OF = "For {model} it gives {got} bytes, and the results take {expected}. "
+
+BUG_HOOKS = {
+    "not_a_function": '`check` wants the function itself: `check("bug_hooks", forward_bytes)`. It got {got}.',
+    "not_a_number": "For {model} the function gives {got}. What is wanted is a number of bytes.",
+    "not_called": "For {model} the function gave a number without running the model: no hook can have seen anything.",
+    "changed": "For {model} the model's own result is another one while your hooks are on. What a forward hook gives "
+    "back takes the place of the output: give back nothing.",
+    "all_modules": OF + "Print the class of the module in the hook. Whose result is the result of a `Sequential`?",
+    "leaves_only": OF + "You ask only modules without children. But a container may compute something itself, and "
+    "nobody else gives that tensor. What tells two results apart, if not who gave them?",
+    "leaves_views": OF
+    + "The containers are no longer counted twice. But a module may also give a view of what it got, "
+    "or the very tensor, changed in place. How can you tell that two tensors share their memory?",
+    "each_module_once": OF + "A module can run more than once in a forward, and each time it gives a new tensor. What "
+    "is to be counted once is memory, not modules.",
+    "part_of_storage": OF + "One of the results is a view of a part, and a view keeps all the memory that it looks "
+    "into. A tensor's storage knows its own size.",
+    "elements": OF + "That many numbers there are; how many bytes does each of them take?",
+    "objects": OF + "Two tensor objects can look into one memory: a view is a new object. Compare the memory, with "
+    "`tensor.untyped_storage().data_ptr()`.",
+    "only_result": OF + "That is the last result alone.",
+    "reused": OF + "Some results seem to be missing. A tensor that nobody holds is freed, and the next one may get its "
+    "address: then two tensors look like one. Hold on to what you compare until you have added up.",
+    "other": OF + "Print module, shape and storage size for each call of the hook, for this model alone.",
+    "hooks_left_on": "The number is right, but for {model} {count} hook or hooks are still on afterwards: they would "
+    "run in every later forward. `handle.remove()` takes one off.",
+}
+
+# ------------------------------------------------------------------------------------------------------------ exercises
+
+EXERCISES = {
+    "mlp_bytes": Exercise(
+        mlp_bytes,
+        start="Write down the shape of what each of the two keeps, then the bytes of one number of it.",
+        mistakes=MLP_BYTES,
+    ),
+    "attention_bytes": Exercise(
+        attention_bytes,
+        start="Go through `attend` line by line, and for each operation ask the table of chapter 01 what it keeps.",
+        mistakes=ATTENTION_BYTES,
+    ),
+    "layer_bytes": Exercise(
+        layer_bytes,
+        start="Begin with what you have: MLP and attention, each with its numbers and its masks apart. Then the "
+        "LayerNorms.",
+        mistakes=LAYER_BYTES,
+    ),
+    "bug_hooks": Exercise(
+        bug_hooks,
+        start="Print the module's class and the output's shape inside the hook, for a small `Sequential`.",
+        mistakes=BUG_HOOKS,
+    ),
+}
