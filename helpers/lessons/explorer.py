@@ -107,9 +107,15 @@ def known(setting: Setting) -> bool:
 def _measured(setting: Setting) -> Measured:
     recording = record_step(setting)
     parts, now, line = taken_apart(recording), kept_moment(recording), timeline(recording)
-    picture = memory_figure(recording).body
+    picture = memory_figure(_without_lines(recording)).body
     kept, before = sum(parts.values()), line.at(now)[PARAMETERS]
     return Measured(setting, before, kept, tuple(parts.items()), max(line.totals), picture)
+
+
+def _without_lines(recording: Recording) -> Recording:
+    """The recording without the lines of this file, which tell a reader nothing."""
+    storages, events = (tuple(replace(x, place=None) for x in many) for many in (recording.storages, recording.events))
+    return replace(recording, storages=storages, events=events)
 
 
 def record_step(setting: Setting) -> Recording:
@@ -258,19 +264,20 @@ def view(m: Measured) -> str:
     top = max(n for _, n in m.by_operation)
     rows = "".join(_row(name, n, n / m.kept, n / top) for name, n in m.by_operation)
     caption = '<caption style="text-align:left;padding:6px 0 2px 0;">Kept for backward, by operation</caption>'
-    head = "".join(f'<th scope="col" style="{_CELL}">{h}</th>' for h in ("operation", "bytes", "share", ""))
+    named = (("operation", _CELL), ("bytes", _NUMBER), ("share", _NUMBER))
+    head = "".join(f'<th scope="col" style="{style}">{words}</th>' for words, style in named)
     style = "border-collapse:collapse;font-size:13px;width:100%;"
-    return f'{sums}<table style="{style}">{caption}<tr>{head}</tr>{rows}</table>{m.picture}'
+    return f'{sums}<table style="{style}">{caption}<tr>{head}<td></td></tr>{rows}</table>{m.picture}'
 
 
 _CELL = "text-align:left;padding:2px 14px 2px 4px;font-weight:normal;white-space:nowrap;"
+_NUMBER = _CELL.replace("text-align:left", "text-align:right")
 
 
 def _row(name: str, n: int, share: float, length: float) -> str:
-    number = _CELL.replace("text-align:left", "text-align:right")
     colour = f"background-color:{PALETTE['kept for backward']};border:1px solid {PALETTE['ink']};"
     bar = f"height:11px;width:{100 * length:.2f}%;{colour}"
     return (
-        f'<tr><th scope="row" style="{_CELL}">{show.inline(name)}</th><td style="{number}">{n:,}</td>'
-        f'<td style="{number}">{share:.1%}</td><td style="width:45%;"><div style="{bar}"></div></td></tr>'
+        f'<tr><th scope="row" style="{_CELL}">{show.inline(name)}</th><td style="{_NUMBER}">{n:,}</td>'
+        f'<td style="{_NUMBER}">{share:.1%}</td><td style="width:45%;"><div style="{bar}"></div></td></tr>'
     )

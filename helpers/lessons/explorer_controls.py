@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import ipywidgets as widgets
 
@@ -24,7 +24,7 @@ SLIDERS = {
     "batch": ("batch b", (1, 2, 4, 8, 16, 32, 64)),
     "sequence": ("sequence s", (128, 256, 512, 1024, 2048, 4096, 8192, 16384)),
     "width": ("width h", (256, 512, 768, 1024, 2048, 4096, 8192, 12288)),
-    "heads": ("heads a", (1, 2, 4, 8, 12, 16, 32, 64, 96, 128)),
+    "heads": ("heads a", (1, 2, 4, 8, 16, 32, 64, 128)),  # each divides every width
 }
 CHOICES = {"precision": tuple(PRECISIONS), "attention": ATTENTION}
 SWITCHES = {"dropout": "dropout", "checkpointing": "a checkpoint per layer"}
@@ -70,13 +70,16 @@ class ExplorerControl:
             part.observe(self._changed, names="value")
         head = html(STYLE + WIRED + show.paragraph("What does a Transformer keep for backward?", strong=True))
         lead = html(show.paragraph("Tab goes from setting to setting, arrow keys change one. Each is measured."))
-        wrap = widgets.Layout(display="flex", flex_flow="row wrap", width="100%")
         self.note, self.result = html(), html()
-        controls = widgets.Box(list(self.inputs.values()), layout=wrap)
-        self.widget = widgets.VBox([head, lead, controls, self.note, self.result])
+        rows = [self._row(SLIDERS), self._row((*CHOICES, *SWITCHES))]
+        self.widget = widgets.VBox([head, lead, *rows, self.note, self.result])
         self.widget.add_class(CARD)
         self.widget.add_class(WIDE)
         self._show()
+
+    def _row(self, names: Iterable[str]) -> widgets.Box:
+        layout = widgets.Layout(display="flex", flex_flow="row wrap", align_items="center", width="100%")
+        return widgets.Box([self.inputs[name] for name in names], layout=layout)
 
     def _slider(self, name: str, value: int) -> widgets.SelectionSlider:
         words, values = SLIDERS[name]
@@ -87,14 +90,14 @@ class ExplorerControl:
         )
 
     def _choice(self, name: str, value: str) -> widgets.Dropdown:
-        layout = widgets.Layout(width="260px", max_width="100%")
+        layout = widgets.Layout(width="230px", max_width="100%")
         return widgets.Dropdown(
             options=list(CHOICES[name]), value=value, description=name, layout=layout,
             style={"description_width": "11ch"},
         )  # fmt: skip
 
     def _switch(self, name: str, value: bool) -> widgets.Checkbox:
-        layout = widgets.Layout(width="200px", margin="2px 12px")
+        layout = widgets.Layout(width="auto", margin="2px 14px")
         return widgets.Checkbox(value=value, description=SWITCHES[name], indent=False, layout=layout)
 
     @property

@@ -1,8 +1,10 @@
 """The explorer: its numbers are those of a direct measurement, and it measures no more than it must."""
 
 import asyncio
+import base64
 import gc
 import random
+import re
 import time
 from dataclasses import replace
 
@@ -14,9 +16,10 @@ import helpers
 from helpers import LessonError, as_if_on_gpu
 from helpers.data import kept_bytes, timeline
 from helpers.data.model import PARAMETERS
-from helpers.lessons import explorer
+from helpers.lessons import explorer, explorer_controls
 from helpers.lessons.explorer import CHECKPOINTS, WORTH, Setting, explore_transformer, measure, record_step, table
 from helpers.lessons.transformer import Transformer
+from tests.figures.sound import texts
 
 from .test_controls import VIEW, alive, parts
 
@@ -118,6 +121,14 @@ def test_the_published_example_taken_apart():
     assert sum(found.values()) == 956_334_080
 
 
+def test_the_picture_is_the_timeline_and_names_no_line_of_ours():
+    found = measure(SMALL)
+    (data,) = re.findall(r'src="data:image/svg\+xml;base64,([^"]+)"', found.picture)
+    words = " ".join(texts(base64.b64decode(data).decode()))
+    assert f"{found.peak:,} B" in words and "forward" in words and "backward" in words
+    assert " line " not in words and "explorer" not in words
+
+
 def test_what_autocast_keeps_beside():
     found, plain = (dict(measure(replace(SMALL, precision=p)).by_operation) for p in ("autocast bf16", "bf16"))
     weights = 12 * SMALL.width**2 * SMALL.layers
@@ -214,15 +225,22 @@ def test_from_the_top():
 
 
 @pytest.fixture
-def control(shown, steps):
+def kernel(shown, steps, monkeypatch):
+    """What a kernel displays; of the table two rows are enough."""
+    monkeypatch.setattr(explorer, "WORTH", WORTH[:2])
+    return shown
+
+
+@pytest.fixture
+def control(kernel, steps):
     explore_transformer(layers=2, batch=2, sequence=128, width=256, heads=4)
     (found,) = explorer._controls.values()
     steps.clear()
     return found
 
 
-def test_what_is_displayed(control, shown, capsys):
-    (bundle,) = shown
+def test_what_is_displayed(control, kernel, capsys):
+    (bundle,) = kernel
     assert (bundle["text/plain"], bundle["text/html"]) == table()
     assert bundle[VIEW]["model_id"] == control.widget.model_id
     labels = [x.description for x in control.inputs.values()]
@@ -275,12 +293,20 @@ def test_without_a_loop_it_is_measured_at_once(control, steps):
     assert steps == [control.setting] and "kept for backward" in control.note.value
 
 
-def test_a_setting_that_there_is_not_says_so(control, steps):
-    control.inputs["heads"].value = 12
-    assert 'role="alert"' in control.note.value and "256 is no multiple of 12" in control.note.value
+def test_a_setting_that_there_is_not_says_so(kernel, steps):
+    explore_transformer(sequence=128, width=320, heads=5)
+    (control,) = explorer._controls.values()
+    steps.clear()
+    control.inputs["width"].value = 256
+    assert 'role="alert"' in control.note.value and "256 is no multiple of 5" in control.note.value
     assert control.result.value == "" and not steps
     control.inputs["heads"].value = 8
     assert "kept for backward" in control.note.value and control.result.value
+
+
+def test_every_width_of_the_sliders_is_divided_by_every_number_of_heads():
+    (_, widths), (_, heads) = (explorer_controls.SLIDERS[name] for name in ("width", "heads"))
+    assert not [(h, a) for h in widths for a in heads if h % a]
 
 
 def test_an_error_is_told(control, monkeypatch):
@@ -298,7 +324,7 @@ def test_what_takes_long_says_so(control):
     assert control._measuring(replace(control.setting, layers=48)) == "Measuring… this takes about 14 s."
 
 
-def test_run_again_piles_nothing_up(shown, steps):
+def test_run_again_piles_nothing_up(kernel):
     explore_transformer()
     (old,) = explorer._controls.values()
     count = len(alive())
@@ -309,7 +335,7 @@ def test_run_again_piles_nothing_up(shown, steps):
     assert len(explorer._controls) == 2
 
 
-def test_a_start_that_no_slider_has(shown, steps):
+def test_a_start_that_no_slider_has(kernel):
     explore_transformer(layers=3, width=320, heads=5)
     (found,) = explorer._controls.values()
     assert found.setting == Setting(layers=3, width=320, heads=5)
