@@ -69,8 +69,10 @@ class AsIfOnGPU:
     """Enter it around a recording; `told` says what an error means, `finished` makes the recording what it stands for.
 
     Limits: what kernels take inside themselves is not seen; cuDNN's LSTM and GRU keep a reserve that only cuDNN knows
-    (here they run operation by operation); GradScaler stays off, since it would have to look at numbers; attention
-    layers in evaluation take the path of training.
+    (here they run operation by operation), and its attention, which newest cards prefer, is taken for flash; GradScaler
+    stays off, since it would have to look at numbers; attention layers in evaluation take the path of training;
+    torch.autocast("cuda") that was made before the run (a decorator, say) stays off, as torch made it without a GPU; a
+    matrix product of a tensor on the CPU with one of the run is not refused.
     """
 
     def __init__(self, choices: Choices) -> None:
