@@ -16,7 +16,7 @@ from .errors import LessonError
 from .explorer import PRECISIONS, Measured, Setting, view
 from .transformer import ATTENTION
 
-REST = 0.05  # seconds without a change after which the last setting is measured
+REST = 0.03  # seconds without a change after which the last setting is measured
 SLOW = 1.0  # seconds from which a measurement is announced with its length
 #: Of each slider: its label and its values.
 SLIDERS = {

@@ -5,6 +5,8 @@ import base64
 import gc
 import random
 import re
+import subprocess
+import sys
 import time
 from dataclasses import replace
 
@@ -20,6 +22,7 @@ from helpers.lessons import explorer, explorer_controls
 from helpers.lessons.explorer import CHECKPOINTS, WORTH, Setting, explore_transformer, measure, record_step, table
 from helpers.lessons.transformer import Transformer
 from tests.figures.sound import texts
+from tools.stamp import ROOT
 
 from .test_controls import VIEW, alive, parts
 
@@ -355,3 +358,10 @@ def test_times_are_printed(steps):
             took = time.perf_counter() - begun[0], time.process_time() - begun[1]
             print(f"{layers} layers, checkpointing {checkpointing}: {took[0]:.3f} s, {took[1]:.3f} s of CPU")
     assert len(steps) == 7
+
+
+def test_no_widgets_and_no_plots_without_a_kernel():
+    code = "import sys\nfrom helpers import explore_transformer\nexplore_transformer()\nprint(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    tops = {name.split(".")[0] for name in done.stdout.split("\n")[-2].split()}
+    assert "torch" in tops and not tops & {"matplotlib", "ipywidgets", "IPython"}
