@@ -449,7 +449,8 @@ class Recorder:
             for note in grads:
                 if note.born is None and note.initial == INPUTS:
                     note.initial = GRADIENTS
-            self._leaves[id(tensor)] = [weakref.ref(tensor), grads]
+            # One that was made here, before the leaf was met (master weights): `_check_gradients` finds it new.
+            self._leaves[id(tensor)] = [weakref.ref(tensor), tuple(n for n in grads if n.born is None)]
         return notes
 
     def _check_gradients(self, event: EventNote) -> None:

@@ -21,7 +21,7 @@ MAY_IMPORT = {
     "record": {"data"},
     "gpu": {"data", "record"},
     "figures": {"data"},
-    "lessons": {"data", "record", "gpu", "figures"},
+    "lessons": {"data", "record", "gpu", "figures", "run"},  # run: what a reader calls, below the lessons too
 }
 TOP_LEVEL = {
     "run": {"data", "record", "gpu", "figures"},

@@ -408,3 +408,20 @@ def test_kept_equals_what_saved_tensor_hooks_tell(name, autocast):
     recording = record(lambda: loss(net, x).backward()).recording
     assert kept_bytes(recording) == expected > 0
     assert kept_bytes(recording, len(recording.events) - 1) == 0
+
+
+def test_a_gradient_made_before_its_leaf_is_met_is_a_gradient():
+    """Mixed precision by hand: the float32 weights meet the recorder at the optimizer's step, their gradient before."""
+    half = torch.ones(64, dtype=torch.bfloat16, requires_grad=True)
+    master = half.detach().float().requires_grad_()
+    optimizer = torch.optim.SGD([master], lr=0.1)
+
+    def step():
+        half.sum().backward()
+        master.grad = half.grad.float()
+        optimizer.step()
+
+    run = record(step)
+    (made,) = [e for e in run.recording.events if e.op == "aten._to_copy"]
+    assert timeline(run.recording).at(len(run.recording.events) - 1)["gradients"] == 64 * 2 + 64 * 4
+    assert run.recording.storages[made.allocated[0]].nbytes == 64 * 4
