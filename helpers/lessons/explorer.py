@@ -114,8 +114,7 @@ def _measured(setting: Setting) -> Measured:
 
 def _without_lines(recording: Recording) -> Recording:
     """The recording without the lines of this file, which tell a reader nothing."""
-    storages, events = (tuple(replace(x, place=None) for x in many) for many in (recording.storages, recording.events))
-    return replace(recording, storages=storages, events=events)
+    return replace(recording, places=tuple(replace(place, frames=()) for place in recording.places))
 
 
 def record_step(setting: Setting) -> Recording:
