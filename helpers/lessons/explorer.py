@@ -151,7 +151,7 @@ def taken_apart(recording: Recording) -> dict[str, int]:
         if name == "Softmax":
             scored.add(node.module)
         for i in saved.storages:
-            if i in held and not saved.scalar:
+            if i in held:
                 words = operation_words(name, node.module, saved.argument, recording.storages[i].op, scored)
                 parts[words] = parts.get(words, 0) + held.pop(i)
     rest = sum(n for i, n in held.items() if recording.storages[i].shape)

@@ -15,12 +15,21 @@ import pytest
 import torch
 
 import helpers
-from helpers import LessonError, as_if_on_gpu
+from helpers import LessonError, as_if_on_gpu, record
 from helpers.data import kept_bytes, timeline
 from helpers.data.model import PARAMETERS
 from helpers.lessons import explorer, explorer_controls
-from helpers.lessons.explorer import CHECKPOINTS, WORTH, Setting, explore_transformer, measure, record_step, table
-from helpers.lessons.transformer import Transformer
+from helpers.lessons.explorer import (
+    CHECKPOINTS,
+    WORTH,
+    Setting,
+    explore_transformer,
+    measure,
+    record_step,
+    table,
+    taken_apart,
+)
+from helpers.lessons.transformer import Transformer, TransformerLayer
 from tests.figures.sound import texts
 from tools.stamp import ROOT
 
@@ -122,6 +131,16 @@ def test_the_published_example_taken_apart():
         "down": 8 * sbh,
     }
     assert sum(found.values()) == 956_334_080
+
+
+def test_a_layer_on_the_cpu_taken_apart():
+    """Its division keeps a number, which takes no memory of its own."""
+    torch.manual_seed(0)
+    layer, x = TransformerLayer(24, 3), torch.randn(2, 7, 24)
+    with record() as run:
+        layer(x).sum().backward()
+    assert any(s.scalar for s in run.recording.saved)
+    assert sum(taken_apart(run.recording).values()) == kept_bytes(run.recording)
 
 
 def test_the_picture_is_the_timeline_and_names_no_line_of_ours():
@@ -262,10 +281,12 @@ def test_what_is_displayed(control, kernel, capsys):
 
 def test_only_the_last_setting_of_a_drag_is_measured(control, steps):
     async def drag():
+        waits = []
         for n in (1, 4, 8, 16, 32):
             control.inputs["batch"].value = n
             assert "Measuring…" in control.note.value and not steps
-            await asyncio.sleep(0)
+            waits.append(control.waiting)
+            assert [w.cancelled() for w in waits] == [True] * (len(waits) - 1) + [False]  # each begins the rest anew
         control.inputs["dropout"].value = False
         await asyncio.sleep(0.5)
 
