@@ -10,6 +10,7 @@ run           # the player: all of it, step by step
 run.graph     # the graph, with what it keeps
 run.kept      # the ledger: what is kept for backward, and why
 run.memory    # live bytes by category
+difference(run, other)  # what another run of the step has different in its graph
 run.allocator # where a GPU's allocator puts it: segments, blocks, what lies stranded
 
 as_if_on_gpu(step)                         # the same as a GPU would run it, with no GPU, at any size
@@ -25,7 +26,7 @@ import importlib
 
 from .environment import environment
 from .record import RecordError
-from .run import Run, as_if_on_gpu, compare, load, record, waterfall
+from .run import Run, as_if_on_gpu, compare, difference, load, record, waterfall
 
 # Loaded when first asked for: `import helpers` stays quick.
 _FIGURES = ("bars", "curves", "picture")
@@ -36,6 +37,7 @@ __all__ = [
     "Run",
     "as_if_on_gpu",
     "compare",
+    "difference",
     "environment",
     "load",
     "record",

@@ -378,6 +378,19 @@ def compare(runs: Mapping[str, Run], *, card: str | float | Card | None = None, 
     return variants_figure(recordings, **_capacity(card), **({"title": title} if title else {}))
 
 
+def difference(before: Run, after: Run, names: tuple[str, str] = ("before", "after")) -> Figure:
+    """Two runs of one step side by side: the graph's operations that appeared, went and stayed, and what each keeps.
+
+    names: what to call the two. Raises RecordError where neither has a graph.
+    """
+    from .figures import difference_figure
+
+    try:
+        return difference_figure(_recording_of(before, "the first"), _recording_of(after, "the second"), names)
+    except ValueError as error:
+        raise RecordError(str(error)) from None
+
+
 def waterfall(
     steps: Sequence[tuple[str, Run | int]], *, card: str | float | Card | None = None, title: str = ""
 ) -> Figure:
@@ -393,7 +406,7 @@ def waterfall(
 
 def _recording_of(run: Any, what: str) -> Recording:
     if not isinstance(run, Run):
-        raise RecordError(f"compare() takes runs, as record() gives them; {what} is a {type(run).__name__}.")
+        raise RecordError(f"Runs were expected, as record() gives them; {what} is a {type(run).__name__}.")
     return run._something()
 
 

@@ -1,6 +1,7 @@
 """The pictures of a recording. Each is a `Figure`: a still that reads on light and dark, and a text twin in words.
 
 graph_figure     the graph of one backward, what it keeps as pink ellipses
+difference_figure what two recordings of one step have different in their graphs, side by side
 kept_figure      the ledger of what is kept, and why
 memory_figure    live bytes by category, event by event
 overview_figure  code, graph, ledger and memory together
@@ -20,6 +21,7 @@ from .allocator_map import allocator_figure
 from .bars import bars
 from .bundle import Figure
 from .curves import curves
+from .difference import difference_figure
 from .dot import picture
 from .graph import graph_figure
 from .kept import kept_figure
@@ -38,6 +40,7 @@ __all__ = [
     "allocator_figure",
     "bars",
     "curves",
+    "difference_figure",
     "graph_figure",
     "kept_figure",
     "kernels_figure",
