@@ -173,12 +173,13 @@ def test_the_7b_layer():
     assert "56 operations, 16 leaves" in shown
 
 
-def test_the_sums_of_the_detours_keep_nothing():
-    said("the sums at the end of these detours have no ellipse")
+def test_neither_sum_keeps_anything():
+    said("neither sum has an ellipse", "white ones are memory that another ellipse counts already")
     with torch.device("meta"):
         layer, x = TransformerLayer(64, 4), torch.empty(1, 8, 64)
     rows = record(layer, x).kept.rows
     assert rows and "AddBackward0" not in {row.node.name for row in rows}
+    assert printed("def on_gpu(").count("counted once") == 2, "the input of q, k and v, once more for each of two"
 
 
 def test_where_each_bar_comes_from():
@@ -211,6 +212,8 @@ def test_where_each_bar_comes_from():
 def test_the_formula_to_the_byte():
     said("To the byte, but for 16·s·b", "less than a fiftieth of a percent")
     said("6.33 times the weights, 2.37, and 0.79. *Three to five* is none of them")
+    said(r"24\,h^2 \text{ bytes of weights}")
+    assert 24 * 4096**2 < 402_759_680 < 1.001 * 24 * 4096**2
     rows = re.findall(r"keeps +([\d,]+) B; formula +([\d,]+), +([\d,]+) more; ([\d.]+) ×", printed("layers = {"))
     found = [(*map(lambda text: int(text.replace(",", "")), row[:3]), row[3]) for row in rows]
     assert [row[3] for row in found] == ["6.33", "2.37", "0.79"]
@@ -409,6 +412,12 @@ def test_three_and_four():
         watched = units()
     assert (plain, watched) == (3.0, 4.0)
     assert "3.0 tensors of w's size at the peak" in printed("units = (run.memory.peak")
+
+
+def test_dozens_of_programs_are_compared_with_the_profiler():
+    said("here and for dozens of other programs")
+    tested = (stamp.ROOT / "tests/record/scenarios.py").read_text(encoding="utf-8")
+    assert tested.count("\n@scenario\n") > 36
 
 
 # ------------------------------------------------------------------------------------------------------------ the rest
