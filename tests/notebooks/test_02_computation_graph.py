@@ -339,6 +339,15 @@ def test_freezing():
     }
 
 
+def test_the_difference_shows_two_inputs_gone_and_no_gelu_changed():
+    said("each of the two tensors marked − is such an input", "What went is marked −, what stayed =")
+    shown = printed("difference(trained")
+    assert "0 operations appeared, 2 went, 4 stayed, 2 of them changed" in shown
+    assert len(re.findall(r"− kept as mat1 128×256 float32: 131,072 B", shown)) == 2
+    assert re.findall(r"^ +(\S) \[\d+\]  GeluBackward0", shown, re.M) == ["=", "="]
+    assert "everything trains 524,288 B, weights frozen 262,144 B" in shown
+
+
 def test_freezing_with_relu_saves_one_of_five():
     said("With ReLU freezing saves one tensor of five, the input of the net")
     shown = printed("relu_all = record(")
