@@ -339,6 +339,15 @@ def test_freezing():
     }
 
 
+def test_eval_spares_a_dropout_its_mask_no_more():
+    said("`eval()` would spare its mask, no more")
+    net, x = nn.Sequential(nn.Linear(16, 16), nn.GELU(), nn.Dropout(0.1), nn.Linear(16, 16)), torch.rand(8, 16)
+    training, evaluating = record(net.train(), x).kept, record(net.eval(), x).kept
+    assert training.nbytes - evaluating.nbytes == x.nbytes, "the mask"
+    masks = [row for row in training.rows if row.node.module == "2" and row.counted]
+    assert len(masks) == 1 and not any(row.node.module == "2" for row in evaluating.rows)
+
+
 def test_the_difference_shows_two_inputs_gone_and_no_gelu_changed():
     said("each of the two tensors marked − is such an input", "What went is marked −, what stayed =")
     shown = printed("difference(trained")
