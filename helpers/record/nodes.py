@@ -299,6 +299,7 @@ class Nodes:
         """Take our markers out of every node behind the roots."""
         queue = list(roots)
         seen = set(queue)
+        strangers = []
         for function in queue:  # grows while we walk; on through nodes that we never marked: ours may lie behind them
             metadata = function.metadata
             marker = metadata.get(_KEY)
@@ -307,10 +308,29 @@ class Nodes:
                 del metadata[_KEY]
             elif not self.watches:
                 break
+            else:
+                strangers.append(function)
             for target, _ in function.next_functions:
                 if target is not None and target not in seen:
                     seen.add(target)
                     queue.append(target)
+        if len(strangers) >= _BRAKE_EVERY:
+            brake(strangers)
+
+
+def brake(strangers: list[Any]) -> None:
+    """Brakes for nodes that we looked at in passing: from then on they are as deep to free as our own."""
+    depth: dict[Any, int] = {}
+    for function in sorted(strangers, key=lambda f: (f._sequence_nr() + 1) % (private.NO_SEQUENCE + 1)):  # leaves first
+        targets = [target for target, _ in function.next_functions if target is not None]
+        mine = depth[function] = 1 + max((depth.get(target, 0) for target in targets), default=-1)
+        held = [
+            target
+            for target in targets
+            if depth.get(target, 0) > _BRAKE_EVERY // 2 and depth[target] // _BRAKE_EVERY < mine // _BRAKE_EVERY
+        ]
+        if held and _BRAKE not in function.metadata:
+            function.metadata[_BRAKE] = Brake(held)
 
 
 def _info(metadata: Any) -> tuple[tuple[int, ...], str, str] | None:

@@ -810,7 +810,10 @@ class Recorder:
                 function, output = item.node, item.output_nr
             if function is not None:
                 functions.append(function)
-                roots.append((self.nodes.add(function), output))
+                id = self.nodes.add(function)
+                roots.append((id, output))
+                if isinstance(item, Tensor):
+                    self._outputs[id] = weakref.ref(item)  # one from before the recording is known by now too
         order = self.nodes.walk(functions)
         trigger = "backward" if kwargs.get("accumulate_grad", True) else "grad"
         nodes = [id for _, id in order]

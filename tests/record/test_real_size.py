@@ -1,7 +1,9 @@
 """Graphs of real sizes: every node, every byte that torch itself keeps. The garbage collector stays out of the way."""
 
 import gc
+import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -14,6 +16,8 @@ from tests.gpu.steps import GPT2
 from tests.record.sizes import STEPS
 
 from .looking import events, nodes
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(autouse=True)
@@ -188,3 +192,36 @@ def test_a_long_graph_from_before_the_recording():
     r = run.recording
     assert len(r.graphs[0].nodes) == 10_005 and len(nodes(r, "AddBackward0")) == 10_000
     assert all(n.event is None for n in nodes(r, "AddBackward0")) and layer.bias.grad.tolist() == [1, 1]
+
+
+BYSTANDER = """
+import gc, torch
+from helpers import record
+
+def chain():
+    y = torch.ones(2, requires_grad=True) * 2
+    for _ in range(60_000):
+        y = y + 1
+    return y.sum()
+
+bystander, loss = chain(), chain()
+with record() as run:
+    {lines}
+assert len(run.recording.nodes) > 60_000
+del bystander
+del loss
+gc.collect()
+print("freed")
+"""
+
+
+@pytest.mark.parametrize("lines", ["loss.backward()", "torch.autograd.backward([loss]); last = loss * 2; del last"])
+@pytest.mark.parametrize("hidden", [False, True])
+def test_another_deep_graph_can_be_freed(lines, hidden):
+    """Freed by a destructor that calls the next one, a graph that Python has looked at could fill the stack."""
+    code = BYSTANDER.format(lines=lines)
+    if hidden:  # the recorder does not know the tensors whose nodes it marked, and looks through every graph
+        code = code.replace("with record()", "import sys; R = sys.modules['helpers.record.recorder'].Recorder\n"
+                            "R._living = lambda self: []\nwith record()")  # fmt: skip
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert (done.returncode, done.stdout.strip()) == (0, "freed"), done.stderr[-500:]
