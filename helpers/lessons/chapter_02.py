@@ -110,13 +110,18 @@ def asked(answer: Callable, *arguments: int) -> float:
     return value
 
 
+def same_number(found: float, wanted: float) -> bool:
+    """Equal but for the rounding of a formula that is written with fractions."""
+    return math.isclose(found, wanted, rel_tol=1e-9)
+
+
 def refuse(found: float, wanted: int, slips: Mapping[str, float], facts: Mapping[str, object], same=NONE) -> None:
     """Raise the mistake that leads to this number; nothing if it is right. same: slip → whose message it shares."""
-    if found == wanted:
+    if same_number(found, wanted):
         return
     facts = {**facts, "got": f"{found:,.10g}", "expected": f"{wanted:,}", "ratio": f"{found / wanted:.3g}"}
     for key, wrong in slips.items():
-        if math.isclose(found, wrong, rel_tol=1e-9):
+        if same_number(found, wrong):
             raise Mistake(same.get(key, key), **facts)
     raise Mistake("other", **facts)
 
@@ -178,7 +183,7 @@ def attention_slips(it: Setting) -> dict[str, float]:
     n, square = it.sbh, it.ass
     return {
         "input_each": 15 * n + 5 * square,
-        "one_of_three": 7 * n + 5 * square,
+        "two_tensors": 7 * n + 5 * square,
         "scores_too": 11 * n + 7 * square,
         "scaled_too": 11 * n + 9 * square,
         "not_dropped": 11 * n + 3 * square,
@@ -189,7 +194,7 @@ def attention_slips(it: Setting) -> dict[str, float]:
         "one_head": 11 * n + 5 * square / it.a,
         "per_width": 11 * n + 5 * square * it.h,
         "head_width": 11 * n + 5 * square * it.h / it.a,
-        "no_out": 9 * n + 5 * square,
+        "one_tensor": 9 * n + 5 * square,
         "no_mask": 10 * n + 5 * square,
         "mask_two": 12 * n + 5 * square,
         "not_squared": 11 * n + 5 * square / it.s,
@@ -217,16 +222,16 @@ ATTENTION_BYTES = {
     **FORMULA,
     "input_each": COUNTED + "`q`, `k` and `v` are made of one and the same tensor. Three nodes keep it, and it is "
     "there once.",
-    "one_of_three": COUNTED + "Queries, keys and values are three tensors of that size: the two products need all of "
-    "them.",
+    "two_tensors": COUNTED + "Two tensors of s·b·h numbers are missing. Queries, keys and values are three tensors of "
+    "that size, and each linear layer keeps its input: are all of them in it?",
     "scores_too": COUNTED + "You count the scores before the softmax. Does anybody keep them? Softmax's derivative is "
     "made of its output.",
     "scaled_too": COUNTED + "You count the product and the scaled scores as well. A product keeps its factors, and a "
     "division by a number keeps no tensor.",
     "not_dropped": COUNTED + "Of the two large 16-bit tensors you have one. Softmax keeps what it gave; and the "
     "product with `v` keeps its left factor. Is that the same tensor, after a dropout?",
-    "only_softmax": COUNTED + "Softmax's output is there. Between it and the product with `v` stands a dropout: what "
-    "does it keep, and what does the product keep?",
+    "only_softmax": COUNTED + "Of the three large tensors one is there, of two bytes a number. Softmax, a dropout and "
+    "the product with `v` follow one another: what does each of them keep?",
     "square_mask_two": COUNTED + "The mask of the attention weights takes one byte an element on a GPU, not two.",
     "no_square_mask": COUNTED + "One tensor is missing, of one byte an element: how does `dropout1` know, in backward, "
     "what it dropped?",
@@ -234,7 +239,8 @@ ATTENTION_BYTES = {
     "per_width": COUNTED + "A head's weights are one number for each pair of tokens. No width is left in them.",
     "head_width": COUNTED + "A head's weights are one number for each pair of tokens. The width of a head was summed "
     "over in the product.",
-    "no_out": COUNTED + "One tensor of s·b·h numbers is missing: what does the linear layer `out` need?",
+    "one_tensor": COUNTED + "One tensor of s·b·h numbers is missing. Is it the input of `q`, `k` and `v`, one of these "
+    "three themselves, or the input of `out`?",
     "no_mask": COUNTED + "One mask is missing: `dropout2` stands behind `out`.",
     "mask_two": COUNTED + "A mask says yes or no. On a GPU it takes one byte an element, not the two of a number.",
     "not_squared": COUNTED + "How many attention weights has one head: one a token, or one for each pair of tokens?",
@@ -253,8 +259,8 @@ def layer_slips(it: Setting) -> dict[str, float]:
         "fixed": 34 * n + 5 * square,
         "mask_as_number": 18 * number * n + 3 * number * square,
         "mask_one": (16 * number + 2) * n + (2 * number + 1) * square,
-        "no_norms": right - 2 * number * n,
-        "one_norm": right - number * n,
+        "two_tensors": right - 2 * number * n,
+        "one_tensor": right - number * n,
         "input_each": right + 2 * number * n,
         "no_square": width * n,
         "no_heads": width * n + pairs * square / it.a,
@@ -268,6 +274,7 @@ def layer_slips(it: Setting) -> dict[str, float]:
         "elements": 18 * n + 3 * square,
         "residuals": right + 2 * number * n,
         "output_too": right + number * n,
+        "statistics": right + 4 * number * it.s * it.b,
     }
 
 
@@ -275,18 +282,23 @@ LAYER_SAME = {"all_weights_too": "weights_too", "residuals": "input_each"}
 
 
 def layer_bytes(answer: Any) -> str:
-    with_statistics = []
+    counted: list[tuple[bool, dict[str, object]]] = []  # are the statistics in it?
     for it in WHOLE:
         found = asked(answer, it.b, it.s, it.h, it.a, it.number, it.mask)
         measured, left_out = kept_of(it, MLP + ATTENTION + NORMS), statistics(it)
         assert measured - left_out > 0
-        with_statistics.append(found == measured)
-        if found == measured:
+        counted.append(
+            (same_number(found, measured), {"at": it.whole, "got": f"{found:,.10g}", "expected": f"{measured:,}"})
+        )
+        if counted[-1][0]:
             continue
         slips = layer_slips(it)
-        if any(math.isclose(found, wrong + left_out, rel_tol=1e-9) for wrong in slips.values()):
+        if any(same_number(found, wrong + left_out) for wrong in slips.values()):
             found -= left_out
         refuse(found, measured - left_out, slips, {"at": it.whole}, LAYER_SAME)
+    with_statistics = [inside for inside, _ in counted]
+    if any(with_statistics) and not all(with_statistics):
+        raise Mistake("statistics", **next(facts for inside, facts in counted if not inside))
     said = f"Right for {len(WHOLE)} runs that were measured: 16 bit and float32, with short masks and long ones. "
     if all(with_statistics):
         return said + "To the byte: you even count the mean and the deviation of each row that the LayerNorms keep."
@@ -303,8 +315,11 @@ LAYER_BYTES = {
     "mask_as_number": COUNTED + "Your masks take as many bytes as a number. That is `mask`, not `number`.",
     "mask_one": COUNTED + "Your masks take one byte an element whatever `mask` says.",
     "no_masks": COUNTED + "The masks of three dropouts are missing.",
-    "no_norms": COUNTED + "MLP and attention are right. The two LayerNorms stand in front of them: what do they keep?",
-    "one_norm": COUNTED + "One tensor of s·b·h numbers is missing: there are two LayerNorms, and each keeps its input.",
+    "two_tensors": COUNTED + "Two tensors of s·b·h numbers are missing. Are the inputs of both LayerNorms in it? And "
+    "`q`, `k` and `v`, all three?",
+    "one_tensor": COUNTED
+    + "One tensor of s·b·h numbers is missing. There are two LayerNorms and three of `q`, `k` and "
+    "`v`, and `out` and `up` have an input each: which of them did you leave out?",
     "input_each": COUNTED + "That is two tensors of s·b·h numbers too many. Is the input of `q`, `k` and `v` counted "
     "three times, or does a sum `x + …` keep something?",
     "no_square": COUNTED + "What grows with the square of the sequence is missing: the attention weights.",
@@ -316,30 +331,39 @@ LAYER_BYTES = {
     "with `v` keeps what the dropout made of it.",
     "weights_too": COUNTED + "You count the weights as well. They are alive anyway: the ledger does not count them.",
     "elements": COUNTED + "That is how many numbers and mask elements there are. How many bytes has each?",
+    "statistics": COUNTED + "Means and deviations take 4 bytes each, `float32` whatever `number` is: 16·s·b bytes in "
+    "all. Count them in every run, or in none.",
     "output_too": COUNTED
-    + "One tensor of s·b·h numbers is too many. The layer's own output is kept by the next layer, "
-    "not by this one.",
+    + "One tensor of s·b·h numbers is too many. Is it the layer's own output, which the next layer keeps and not this "
+    "one, or what a sum `x + …` gives?",
 }
 
 # ------------------------------------------------------------------------------------------------------------ bug_hooks
 
 
-class Residual(nn.Module):
+class Residual(nn.Sequential):
     """A container that computes something itself."""
 
-    def __init__(self, inside: nn.Module) -> None:
+    def forward(self, x: Tensor) -> Tensor:
+        return x + super().forward(x)
+
+
+class Swap(nn.Module):
+    """Gives a view that lies otherwise in memory: what flattens it has to copy."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.transpose(1, 2)
+
+
+class SomeRows(nn.Module):
+    """Gives a view of a part of what it computes, or of what its child gives."""
+
+    def __init__(self, inside: nn.Module | None = None) -> None:
         super().__init__()
         self.inside = inside
 
     def forward(self, x: Tensor) -> Tensor:
-        return x + self.inside(x)
-
-
-class FirstRows(nn.Module):
-    """Gives a view of a part of what it computes."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        return (2 * x)[:2]
+        return (self.inside(x) if self.inside else 2 * x)[1:3]
 
 
 def _again() -> nn.Module:
@@ -368,15 +392,21 @@ MODELS = (
     ),
     Model("six frozen `Linear(6, 6)` in a row", _frozen),
     Model(
-        "a block whose own forward is `x + self.inside(x)`", lambda: nn.Sequential(Residual(nn.Linear(6, 6)), nn.Tanh())
+        "a `Sequential` of its own kind, whose forward is `x + super().forward(x)`",
+        lambda: nn.Sequential(Residual(nn.Linear(6, 6)), nn.Tanh()),
     ),
     Model(
         "`Sequential(Linear(6, 8), Unflatten(1, (2, 4)), Flatten())`",
         lambda: nn.Sequential(nn.Linear(6, 8), nn.Unflatten(1, (2, 4)), nn.Flatten()),
     ),
+    Model(
+        "the same with `x.transpose(1, 2)` before the `Flatten`",
+        lambda: nn.Sequential(nn.Linear(6, 8), nn.Unflatten(1, (2, 4)), Swap(), nn.Flatten()),
+    ),
     Model("`Sequential(Linear(6, 8), ReLU(inplace=True))`", lambda: nn.Sequential(nn.Linear(6, 8), nn.ReLU(True))),
     Model("a net that uses one `Tanh` module in two places", _again),
-    Model("a net whose last module gives `(2 * x)[:2]`", lambda: nn.Sequential(nn.Linear(6, 8), FirstRows())),
+    Model("a net whose last module gives `(2 * x)[1:3]`", lambda: nn.Sequential(nn.Linear(6, 8), SomeRows())),
+    Model("a block that gives `[1:3]` of what the `Linear` inside it gives", lambda: SomeRows(nn.Linear(6, 8))),
 )
 ROWS = 64
 
@@ -398,6 +428,10 @@ def storage_bytes(tensors: list[Tensor]) -> int:
     return sum({storage.data_ptr(): storage.nbytes() for storage in storages}.values())
 
 
+#: What one may think never gives memory of its own.
+NO_MEMORY_OF_THEIR_OWN = (nn.Sequential, nn.Flatten, nn.Unflatten)
+
+
 def hook_slips(seen: list[tuple[nn.Module, Tensor]]) -> dict[str, int]:
     """Mistake → the number that it leads to."""
     leaf = [out for module, out in seen if not list(module.children())]
@@ -408,6 +442,8 @@ def hook_slips(seen: list[tuple[nn.Module, Tensor]]) -> dict[str, int]:
     return {
         "all_modules": sum(out.nbytes for out in every),
         "leaves_only": storage_bytes(leaf),
+        "by_class": storage_bytes([out for module, out in seen if type(module) not in NO_MEMORY_OF_THEIR_OWN]),
+        "addresses": sum({out.data_ptr(): out.untyped_storage().nbytes() for out in every}.values()),
         "each_module_once": storage_bytes(list(by_module.values())),
         "part_of_storage": sum(out.nbytes for out in once.values()),
         "part_at_last": sum(out.nbytes for out in last.values()),
@@ -433,6 +469,23 @@ def bug_hooks(answer: Any) -> str:
     )
 
 
+#: torch's registers of hooks that run for every module there is.
+GLOBAL_HOOKS = (
+    torch.nn.modules.module._global_forward_hooks,
+    torch.nn.modules.module._global_forward_pre_hooks,
+)
+
+
+def put_back(before: list[dict]) -> int:
+    """Take off the hooks for all modules that were not there before; how many they were."""
+    left = 0
+    for hooks, old in zip(GLOBAL_HOOKS, before, strict=True):
+        for key in [key for key in hooks if key not in old]:
+            del hooks[key]
+            left += 1
+    return left
+
+
 def _examine(answer: Callable, case: Model) -> None:
     model, x = case.make(), torch.linspace(-1, 1, ROWS * 6).reshape(ROWS, 6)
     seen = outputs_of(model, x)
@@ -441,11 +494,13 @@ def _examine(answer: Callable, case: Model) -> None:
     del seen
     calls: list[Tensor] = []
     counter = model.register_forward_hook(lambda m, _, out: calls.append(out.detach().clone()))
+    before = [dict(hooks) for hooks in GLOBAL_HOOKS]
     try:
         found = run(answer, model, x)
     finally:
         counter.remove()
         left = sum(len(m._forward_hooks) + len(m._forward_pre_hooks) for m in model.modules())
+        left += put_back(before)
     value = number_of(found)
     if value is None:
         raise Mistake("not_a_number", got=kind(found), model=case.shown)
@@ -461,6 +516,10 @@ def _examine(answer: Callable, case: Model) -> None:
         raise Mistake("reused" if value < expected else "other", **facts)
     if left:
         raise Mistake("hooks_left_on", model=case.shown, count=left)
+    if len(calls) > 1:
+        raise Mistake("ran_again", model=case.shown, count=len(calls))
+    if not all(module.training for module in model.modules()):
+        raise Mistake("mode_changed", model=case.shown)
 
 
 OF = "For {model} it gives {got} bytes, and the results take {expected}. "
@@ -473,8 +532,13 @@ BUG_HOOKS = {
     "changed": "For {model} the model's own result is another one while your hooks are on. What a forward hook gives "
     "back takes the place of the output: give back nothing.",
     "all_modules": OF + "Print the class of the module in the hook. Whose result is the result of a `Sequential`?",
-    "leaves_only": OF + "You ask only modules without children. But a container may compute something itself, and "
-    "nobody else gives that tensor. What tells two results apart, if not who gave them?",
+    "leaves_only": OF + "What a container computes itself is missing, and no module inside it gives that tensor. What "
+    "tells two results apart, if not who gave them?",
+    "by_class": OF
+    + "Does a `Flatten` give memory of its own? A view where it can, and a copy where it must: the class "
+    "does not tell. Ask the result which memory it looks into.",
+    "addresses": OF + "A view may begin in the middle of a piece of memory. `output.data_ptr()` says where the view "
+    "begins, `output.untyped_storage().data_ptr()` where the memory does.",
     "each_module_once": OF + "A module can run more than once in a forward, and each time it gives a new tensor. What "
     "is to be counted once is memory, not modules.",
     "part_of_storage": OF + "One of the results is a view of a part, and a view keeps all the memory that it looks "
@@ -488,6 +552,10 @@ BUG_HOOKS = {
     "other": OF + "Print module, shape and storage size for each call of the hook, for this model alone.",
     "hooks_left_on": "The number is right, but for {model} {count} hook or hooks are still on afterwards: they would "
     "run in every later forward. `handle.remove()` takes one off.",
+    "ran_again": "The number is right, but for {model} you ran the model {count} times. Each forward costs, and "
+    "with a dropout no two are alike. One forward is enough.",
+    "mode_changed": "The number is right, but {model} is in another mode afterwards: `eval()` stays on until somebody "
+    "calls `train()`. Whoever measures leaves things as they were.",
 }
 
 # ------------------------------------------------------------------------------------------------------------ exercises
@@ -500,7 +568,7 @@ EXERCISES = {
     ),
     "attention_bytes": Exercise(
         attention_bytes,
-        start="Go through `attend` line by line, and for each operation ask the table of chapter 01 what it keeps.",
+        start="Go through `explicit` line by line, and ask of each operation which tensors its derivative is made of.",
         mistakes=ATTENTION_BYTES,
     ),
     "layer_bytes": Exercise(

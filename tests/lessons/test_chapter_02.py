@@ -11,7 +11,7 @@ from helpers.lessons.chapter_02 import EXERCISES, MODELS, SETTINGS, WHOLE
 from helpers.lessons.check import CHAPTERS, NOT_ATTEMPTED, RAISED, RIGHT, WRONG, judge
 
 from . import own
-from .wrong_answers_02 import ANSWER, NOT_HELD, RIGHT_HOOKS, attention, formula, hooks, layer, mlp
+from .wrong_answers_02 import ANSWER, GLOBAL, NOT_HELD, RIGHT_HOOKS, attention, formula, hooks, layer, mlp
 from .wrong_answers_02 import WRONG as ANSWERS
 
 # `helpers.lessons.check` is the function
@@ -24,7 +24,7 @@ def strict(monkeypatch):
 
 
 def judged(exercise, source):
-    namespace = {"torch": torch}
+    namespace = {"torch": torch, "nn": torch.nn}
     own.cell(source, namespace)
     return judge(exercise, namespace[ANSWER[exercise]])
 
@@ -77,14 +77,17 @@ SOLUTIONS = [
     ("mlp_bytes", MEASURED, "19·s·b·h"),
     ("attention_bytes", attention(), "11·s·b·h + 5·a·s²·b"),
     ("attention_bytes", formula("attention_bytes", "n * (11 + 5 * a * s / h)"), "11·s·b·h + 5·a·s²·b"),
+    ("attention_bytes", formula("attention_bytes", "n * (1.1 * 10 + 0.1 * 50 * a * s / h)"), "11·s·b·h + 5·a·s²·b"),
+    ("mlp_bytes", formula("mlp_bytes", "1.9 * n * 10"), "19·s·b·h"),
+    ("layer_bytes", layer("(1.6 * number + 0.2 * mask) * n * 10", more="1.6 * s * b * 10"), "you even count the mean"),
     ("layer_bytes", layer(), "What is measured has 16·s·b bytes more"),
     ("layer_bytes", layer(more="16 * s * b"), "you even count the mean and the deviation"),
-    ("bug_hooks", RIGHT_HOOKS, "Right for all 8 models"),
-    ("bug_hooks", hooks(("handle.remove()", "handle.remove()\n    print(len(outputs))")), "Right for all 8 models"),
+    ("bug_hooks", RIGHT_HOOKS, "Right for all 10 models"),
+    ("bug_hooks", hooks(("handle.remove()", "handle.remove()\n    print(len(outputs))")), "Right for all 10 models"),
     (
         "bug_hooks",
         hooks(("    model(x)\n", "    with torch.no_grad():\n        model(x)\n")),
-        "Right for all 8 models",
+        "Right for all 10 models",
     ),
 ]
 
@@ -148,14 +151,34 @@ def test_each_of_the_mean_models_refuses_a_fix_that_the_plain_ones_let_through()
     assert fails_at(sources["all_modules"]) == 0
     assert fails_at(sources["leaves_only"]) == 3
     assert fails_at(sources["objects"]) == 4
-    assert fails_at(sources["each_module_once"]) == 6
-    assert fails_at(sources["part_of_storage"]) == 7
+    assert fails_at(sources["by_class"]) == 5
+    assert fails_at(sources["each_module_once"]) == 7
+    assert fails_at(sources["part_of_storage"]) == 8
+    assert fails_at(sources["addresses"]) == 9
     assert fails_at(NOT_HELD) == 2
 
 
 def test_an_error_of_the_learner_s_is_told_as_one():
     outcome = judged("bug_hooks", hooks(("handle.remove()", "handles.remove()")))
     assert outcome.status == RAISED and "TypeError" in outcome.message
+
+
+@pytest.mark.parametrize("register", ["register_module_forward_hook", "register_module_forward_pre_hook"])
+def test_a_hook_on_all_modules_is_counted_and_taken_off(register):
+    """Even where the learner's code raises; a hook of the learner's own notebook stays."""
+    before = [dict(hooks) for hooks in chapter_02.GLOBAL_HOOKS]
+    handle = getattr(torch.nn.modules.module, register)(lambda *_: None)
+    try:
+        with_it = [dict(hooks) for hooks in chapter_02.GLOBAL_HOOKS]
+        stays = GLOBAL.replace("register_module_forward_hook", register).replace("module, inputs, output:", "*_:")
+        assert judged("bug_hooks", GLOBAL).mistake == "hooks_left_on"
+        for broken in (stays, stays.replace("    model(x)", "    1 / 0")):
+            assert judged("bug_hooks", broken).status != RIGHT
+            assert [dict(hooks) for hooks in chapter_02.GLOBAL_HOOKS] == with_it
+        assert judged("bug_hooks", RIGHT_HOOKS).status == RIGHT
+    finally:
+        handle.remove()
+    assert [dict(hooks) for hooks in chapter_02.GLOBAL_HOOKS] == before
 
 
 def test_a_hook_left_on_does_not_outlive_the_check():

@@ -66,7 +66,17 @@ def hooks(*changes, source=RIGHT_HOOKS):
 
 ALL = "for module in model.modules()]"
 LEAVES = "for module in model.modules() if not list(module.children())]"
+BY_CLASS = "for module in model.modules() if type(module) not in (nn.Sequential, nn.Flatten, nn.Unflatten)]"
 SUM = "sum({storage.data_ptr(): storage.nbytes() for storage in storages}.values())"
+#: A hook for every module there is, and it stays.
+GLOBAL = """
+def forward_bytes(model, x):
+    outputs = []
+    torch.nn.modules.module.register_module_forward_hook(lambda module, inputs, output: outputs.append(output))
+    model(x)
+    storages = [output.untyped_storage() for output in outputs]
+    return sum({storage.data_ptr(): storage.nbytes() for storage in storages}.values())
+"""
 #: Adds up at once, and holds nothing.
 NOT_HELD = """
 def forward_bytes(model, x):
@@ -103,7 +113,7 @@ WRONG = [
     ("attention_bytes", "not_a_function", "attention_bytes = None.__class__"),
     ("attention_bytes", "not_a_number", formula("attention_bytes", "(n, p)")),
     ("attention_bytes", "input_each", attention(into="6 * n")),
-    ("attention_bytes", "one_of_three", attention(qkv="2 * n")),
+    ("attention_bytes", "two_tensors", attention(qkv="2 * n")),
     ("attention_bytes", "scores_too", attention(weights="7 * p")),
     ("attention_bytes", "scaled_too", attention(weights="9 * p")),
     ("attention_bytes", "not_dropped", attention(weights="3 * p")),
@@ -113,7 +123,10 @@ WRONG = [
     ("attention_bytes", "one_head", attention(weights="5 * s * s * b")),
     ("attention_bytes", "per_width", attention(weights="5 * p * h")),
     ("attention_bytes", "head_width", attention(weights="5 * s * s * b * h")),
-    ("attention_bytes", "no_out", attention(out="n")),
+    ("attention_bytes", "two_tensors", attention(into="0", out="n")),
+    ("attention_bytes", "one_tensor", attention(out="n")),
+    ("attention_bytes", "one_tensor", attention(into="0")),
+    ("attention_bytes", "one_tensor", attention(qkv="4 * n")),
     ("attention_bytes", "no_mask", attention(out="2 * n")),
     ("attention_bytes", "mask_two", attention(out="4 * n")),
     ("attention_bytes", "not_squared", attention(weights="5 * a * s * b")),
@@ -129,8 +142,8 @@ WRONG = [
     ("layer_bytes", "mask_as_number", layer("18 * number * n", "3 * number * p")),
     ("layer_bytes", "mask_one", layer("(16 * number + 2) * n", "(2 * number + 1) * p")),
     ("layer_bytes", "no_masks", layer("16 * number * n", "2 * number * p")),
-    ("layer_bytes", "no_norms", layer("(14 * number + 2 * mask) * n")),
-    ("layer_bytes", "one_norm", layer("(15 * number + 2 * mask) * n")),
+    ("layer_bytes", "two_tensors", layer("(14 * number + 2 * mask) * n")),
+    ("layer_bytes", "one_tensor", layer("(15 * number + 2 * mask) * n")),
     ("layer_bytes", "input_each", layer("(18 * number + 2 * mask) * n")),
     ("layer_bytes", "no_square", layer(square="0")),
     ("layer_bytes", "no_heads", layer(square="(2 * number + mask) * s * s * b")),
@@ -143,6 +156,8 @@ WRONG = [
     ("layer_bytes", "elements", layer("18 * n", "3 * p")),
     ("layer_bytes", "output_too", layer("(17 * number + 2 * mask) * n")),
     ("layer_bytes", "output_too", layer("(17 * number + 2 * mask) * n", more="16 * s * b")),
+    ("layer_bytes", "statistics", layer(more="4 * number * s * b")),
+    ("layer_bytes", "statistics", layer(more="(16 * s * b if number == 2 else 0)")),
     ("layer_bytes", "other", layer(more="number")),
     # ------------------------------------------------------------------------------------------------------ bug_hooks
     ("bug_hooks", "not_a_function", "forward_bytes = 3"),
@@ -165,10 +180,24 @@ WRONG = [
         "part_of_storage",
         hooks((SUM, "sum({o.untyped_storage().data_ptr(): o.nbytes for o in outputs}.values())")),
     ),
+    (
+        "bug_hooks",
+        "leaves_only",
+        hooks((ALL, "for module in model.modules() if not isinstance(module, nn.Sequential)]")),
+    ),
+    ("bug_hooks", "by_class", hooks((ALL, BY_CLASS))),
+    (
+        "bug_hooks",
+        "addresses",
+        hooks((SUM, "sum({o.data_ptr(): o.untyped_storage().nbytes() for o in outputs}.values())")),
+    ),
     ("bug_hooks", "elements", hooks(("storage.nbytes() for", "storage.nbytes() // 4 for"))),
     ("bug_hooks", "objects", hooks((SUM, "sum({id(o): o.nbytes for o in outputs}.values())"))),
     ("bug_hooks", "only_result", "def forward_bytes(model, x):\n    return model(x).nbytes\n"),
     ("bug_hooks", "reused", NOT_HELD),
     ("bug_hooks", "other", hooks((SUM, SUM + " + 1"))),
     ("bug_hooks", "hooks_left_on", hooks(("        handle.remove()", "        pass"))),
+    ("bug_hooks", "hooks_left_on", GLOBAL),
+    ("bug_hooks", "ran_again", hooks(("    handles =", "    model(x)\n    handles ="))),
+    ("bug_hooks", "mode_changed", hooks(("    handles =", "    model.eval()\n    handles ="))),
 ]
