@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, fields
-from math import ceil
 from typing import Any
 
 import torch
@@ -222,12 +221,10 @@ def _efficient(
 ) -> Tensor:
     if mask is not None:
         if mask.dtype is torch.bool:
-            mask = torch.zeros_like(mask, dtype=q.dtype).masked_fill_(mask.logical_not(), float("-inf"))
+            mask = torch.where(mask, 0.0, torch.scalar_tensor(float("-inf"), dtype=q.dtype, device=mask.device))
+        if mask.stride(-1) != 1 or any(stride % 8 for stride in mask.stride()[:-1]):  # rows the kernel cannot load
+            length = mask.shape[-1]
+            mask = torch.nn.functional.pad(mask, (0, 8 - length % 8))[..., :length]
         mask = mask.expand(q.shape[0], q.shape[1], q.shape[2], k.shape[2])
-        length = mask.shape[-1]
-        if length % 16:
-            mask = torch.nn.functional.pad(mask, (0, ceil(length / 16) * 16 - length))[..., :length]
-        elif any(mask.stride(i) % 16 for i in range(3)):
-            mask = mask.contiguous()
     keeps = torch.is_grad_enabled() and any(t.requires_grad for t in (q, k, v))
     return aten._scaled_dot_product_efficient_attention.default(q, k, v, mask, keeps, p, causal, scale=scale)[0]

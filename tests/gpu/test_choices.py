@@ -208,15 +208,35 @@ def _under(context, step):
         return step()
 
 
-@pytest.mark.parametrize(("length", "aligned"), [(64, 64), (60, 64)])
-def test_a_mask_is_made_a_bias(length, aligned):
-    """A bool mask becomes one of the query's dtype, its rows padded to a multiple of 16."""
+@pytest.mark.parametrize(("length", "row"), [(64, 64), (72, 72), (60, 64), (1, 8)])
+def test_a_mask_is_made_a_bias(length, row):
+    """A bool mask becomes one of the query's dtype, its rows padded to a multiple of 8 before it is expanded."""
     q, k, v = inputs(length=length)
     recording = watch(attention(q, k, v, attn_mask=mask(torch.bool, L, length)))
-    biases = made(recording, "aten.zeros_like")
+    biases = made(recording, "aten.where")
     assert biases == [(2 * L * length, "bfloat16")]
     padded = made(recording, "aten.constant_pad_nd")
-    assert padded == ([(2 * B * H * L * aligned, "bfloat16")] if aligned != length else [])
+    assert padded == ([(2 * L * row, "bfloat16")] if row != length else [])
+    assert not made(recording, "aten.clone")
+
+
+@pytest.mark.parametrize(
+    ("bias", "elements"),
+    [
+        (mask(BF16, L, L), 0),
+        (mask(BF16, B, 1, 1, L), 0),
+        (mask(BF16, 1, 1, L).expand(H, L, L), 0),  # a stride of 0 is aligned
+        (mask(BF16, B, 1, L, 60), B * L * 64),  # of one head for all
+        (mask(BF16, L, L).t(), L * (L + 8)),  # a last stride that is not 1: a whole 8 more
+        (mask(BF16, L, L + 4)[:, :L], L * (L + 8)),  # rows that begin at odd places
+    ],
+    ids=["whole", "one row", "expanded", "odd length", "transposed", "a part"],
+)
+def test_a_bias_is_padded_where_its_strides_are_odd(bias, elements):
+    q, k, v = inputs(length=bias.shape[-1])
+    recording = watch(attention(q, k, v, attn_mask=bias))
+    assert made(recording, "aten.constant_pad_nd") == ([(2 * elements, "bfloat16")] if elements else [])
+    assert EFFICIENT in ops(recording) and not made(recording, "aten.clone")
 
 
 def test_attention_backward():
