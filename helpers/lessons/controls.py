@@ -89,8 +89,8 @@ def spoken(text: str, *, urgent: bool = False) -> str:
 
 
 def label(text: str) -> str:
-    """A label is plain text: backticks would stand in it as they are."""
-    return text.replace("`", "")
+    """A label is plain text: backticks, and stars of emphasis, would stand in it as they are."""
+    return show.unstarred(text).replace("`", "")
 
 
 def radios(labels: list[str], index: int | None) -> widgets.RadioButtons:

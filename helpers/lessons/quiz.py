@@ -1,5 +1,7 @@
 """A chapter's quiz, from quiz_<name>.toml beside this file: every choice has its explanation.
 
+Texts may have `code` and *emphasis*.
+
 title = "What backward keeps"
 [[question]]
 id = "leaf"
@@ -204,4 +206,4 @@ def _still(asked: Quiz, given: list[str]) -> tuple[str, str]:
     else:
         example = "".join(LETTERS[at % 2] for at in range(len(given) - 1)) + "-"
         state = f"Run this cell to answer here, or answer in its code: `answers={example!r}`, one letter a question."
-    return "\n".join([*text, "", state, *solutions]), "".join([*html, show.paragraph(state, soft=True)])
+    return show.unstarred("\n".join([*text, "", state, *solutions])), "".join([*html, show.paragraph(state, soft=True)])

@@ -16,7 +16,9 @@ from helpers.figures.palette import FRAME, GROUND, INK, SOFT
 
 KIND = "application/vnd.gradients-and-intermediates.{}+json"
 WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
-__all__ = ["KIND", "bullets", "card", "details", "inline", "number", "paragraph", "shell", "show", "table"]
+__all__ = ["KIND", "bullets", "card", "details", "inline", "number", "paragraph", "shell", "show", "table", "unstarred"]
+#: `code` or *emphasis*; a star between spaces, at a number or doubled is none: 2 * 3, 2*n*m, **options.
+MARKED = re.compile(r"`(?P<code>[^`\n]+)`|(?<![\w*])\*(?P<stress>\w(?:[^*`\n]*[\w.!?…])?)\*(?![\w*])")
 
 
 def shell():
@@ -45,9 +47,15 @@ def show(text: str, html: str, data: dict | None = None, mime: str | None = None
 
 
 def inline(text: str) -> str:
-    """Text as HTML: escaped, a number on one line with its unit, `code` as <code>."""
+    """Text as HTML: escaped, a number on one line with its unit, `code` as <code>, *emphasis* as <em>."""
     style = f"font-family:{MONO};font-size:12px;background-color:#f2f4f7;color:{INK};padding:0 3px;border-radius:3px;"
-    return re.sub(r"`([^`\n]+)`", rf'<code style="{style}">\1</code>', prose(text))
+    code = rf'<code style="{style}">\g<code></code>'
+    return MARKED.sub(lambda m: m.expand(code if m["code"] else r"<em>\g<stress></em>"), prose(text))
+
+
+def unstarred(text: str) -> str:
+    """Text without the stars of its *emphasis*; those in `code` stay."""
+    return MARKED.sub(lambda m: m["stress"] or m[0], text)
 
 
 def paragraph(text: str, *, strong: bool = False, soft: bool = False) -> str:

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from helpers import LessonError, reset
-from helpers.lessons import answers
+from helpers.lessons import answers, controls
 from helpers.lessons.quiz import FOLDER, SECTION, parse, quiz
 
 TEXT = """
@@ -170,6 +170,33 @@ def test_the_bundle(shown):
     # What is kept shows in the control, never in the still: the cell gives the same for everyone.
     assert "You chose" in first and "You chose" not in second
     assert second == shown[1]["text/html"] and list(shown[1])[2] == "application/vnd.jupyter.widget-view+json"
+
+
+STARRED = """
+title = "Of *one* thing"
+[[question]]
+id = "stars"
+ask = "Only the *first* of `a * b` and 2 * 3 * 4, *never* **kwargs?"
+[[question.choice]]
+text = "the *next* one, `*args`"
+why = "*It* is *so*: n*m*k."
+right = true
+[[question.choice]]
+text = "*both*"
+why = "No."
+"""
+
+
+def test_emphasis_is_shown_as_such(shown, quizzes):
+    (quizzes / "quiz_02.toml").write_text(STARRED, encoding="utf-8")
+    quiz("02", answers="a")
+    html, plain = shown[0]["text/html"], shown[0]["text/plain"]
+    for words in ("one", "first", "never", "next", "It", "so", "both"):
+        assert f"<em>{words}</em>" in html and f"*{words}*" not in html and f"*{words}*" not in plain
+    assert "1. Only the first of `a * b` and 2 * 3 * 4, never **kwargs?" in plain
+    assert "a) the next one, `*args`" in plain and "You chose a) ✓ Right. It is so: n*m*k." in plain
+    assert ">a * b</code> and 2 * 3 * 4, <em>never</em> **kwargs?" in html and ">*args</code>" in html
+    assert controls.label("the *next* one, `*args`") == "the next one, *args"
 
 
 @pytest.mark.parametrize("path", sorted(FOLDER.glob("quiz_*.toml")), ids=lambda path: path.name)
