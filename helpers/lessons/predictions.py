@@ -13,6 +13,7 @@ from . import answers, live, show
 from .errors import LessonError
 
 SECTION = "predictions"
+SPELLED = (("zero", "none"), *((word,) for word in "one two three four five six seven eight nine ten".split()))
 #: Questions asked in this kernel; reveal needs the one of its name.
 _asked: dict[str, Question] = {}
 
@@ -29,12 +30,17 @@ class Question:
     within: float
 
     def words(self, key) -> str:
-        """A choice in words: "10,240 B: only x"; of yes/no and named choices the words alone."""
+        """A choice in words: "10,240 B: only x"; the words alone where they say the number, or the key is none."""
         words = self.choices[key]
-        if isinstance(key, bool | str):
+        if isinstance(key, bool | str) or self.spelled(key):
             return words
         shown = show.number(key, self.unit)
-        return shown if words == shown else f"{shown}: {words}"
+        return words if re.match(rf"{re.escape(shown)}(?![\w.,:]*\w)", words) else f"{shown}: {words}"
+
+    def spelled(self, key) -> bool:
+        """Whether a choice's words are its number as a word: "three", or "none" for 0."""
+        said = self.choices[key].casefold()
+        return not self.unit and _is_number(key) and any(key == n and said in names for n, names in enumerate(SPELLED))
 
     def said(self, value) -> str:
         """An answer or a measured value inside a sentence."""
@@ -46,7 +52,7 @@ class Question:
     def tail(self, value) -> str:
         """What a number stands for: ": only x", else nothing."""
         key = self.key(value)
-        if key is None or isinstance(key, bool | str):
+        if key is None or isinstance(key, bool | str) or self.spelled(key):
             return ""
         return self.words(key).removeprefix(show.number(key, self.unit))
 
@@ -372,11 +378,14 @@ def _off(asked: Question, answer, found) -> str:
     """How far a number was off: by how much, and how many times, where that says something."""
     if not math.isfinite(found):
         return ""
-    by = show.number(abs(answer - found), asked.unit)
+    far = abs(answer - found)
+    by = show.number(far, asked.unit.replace("×", ""))  # "1.2× too low" would be a factor
+    if asked.unit == "%":  # a share of a share would say nothing
+        by = f"{show.number(far)} percentage point{'' if far == 1 else 's'}"
     text = f", so {by} too {'high' if answer > found else 'low'}"
-    if answer > 0 < found and max(answer / found, found / answer) >= 1.5:
+    if asked.unit != "%" and answer > 0 < found and max(answer / found, found / answer) >= 1.5:
         times = show.number(float(f"{max(answer / found, found / answer):.2g}"))
-        text += f" ({times} times {'as much' if answer > found else 'too little'})"
+        text += f" ({times} times as much)" if answer > found else f" (the measured value is {times} times as large)"
     return text
 
 

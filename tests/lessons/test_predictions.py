@@ -242,10 +242,18 @@ def number(answer=None, within=0):
         (10_240, 10_240, "You predicted 10,240 B, and so it is."),
         ("10,240 B", torch.tensor(10_240), "You predicted 10,240 B, and so it is."),
         (np.int32(14_336), 10_240, "You predicted 14,336 B. Measured: 10,240 B, so 4,096 B too high."),
-        (1_000, 10_240, "You predicted 1,000 B. Measured: 10,240 B, so 9,240 B too low (10 times too little)."),
+        (
+            1_000,
+            10_240,
+            "You predicted 1,000 B. Measured: 10,240 B, so 9,240 B too low (the measured value is 10 times as large).",
+        ),
         (20_480, 10_240, "You predicted 20,480 B. Measured: 10,240 B, so 10,240 B too high (2 times as much)."),
         (3, 0, "You predicted 3 B. Measured: 0 B, so 3 B too high."),
-        (0.1, 0.25, "You predicted 0.1 B. Measured: 0.25 B, so 0.15 B too low (2.5 times too little)."),
+        (
+            0.1,
+            0.25,
+            "You predicted 0.1 B. Measured: 0.25 B, so 0.15 B too low (the measured value is 2.5 times as large).",
+        ),
         (1.5, float("nan"), "You predicted 1.5 B. Measured: nan B."),
         (None, 12_345.678, "No prediction this time. Measured: 12,350 B."),
         (None, 3.0, "No prediction this time. Measured: 3 B."),
@@ -256,6 +264,52 @@ def number(answer=None, within=0):
 def test_numbers(capsys, answer, measured, text):
     number(answer)
     assert said(capsys, measured, "n") == text
+
+
+@pytest.mark.parametrize(
+    ("unit", "answer", "measured", "text"),
+    [
+        ("%", 10, 46.7, "You predicted 10%. Measured: 46.7%, so 36.7 percentage points too low."),
+        ("%", 300, 100, "You predicted 300%. Measured: 100%, so 200 percentage points too high."),
+        ("%", 2, 1, "You predicted 2%. Measured: 1%, so 1 percentage point too high."),
+        (
+            "×", 0.5, 2.375,
+            "You predicted 0.5×. Measured: 2.375×, so 1.875 too low (the measured value is 4.8 times as large).",
+        ),
+    ],
+)  # fmt: skip
+def test_shares_and_ratios(capsys, unit, answer, measured, text):
+    predict("n", "How many?", unit=unit, answer=answer)
+    assert said(capsys, measured, "n") == text
+
+
+@pytest.mark.parametrize(
+    ("choices", "unit", "listed"),
+    [
+        ({0: "none", 1: "one", 2: "Two", 10: "ten"}, "", ["none", "one", "Two", "ten"]),
+        ({0: "zero", 1.0: "one", 2.5: "2.5 times", 3: "one third"}, "", ["zero", "one", "2.5 times", "3: one third"]),
+        ({2: "two", 3: "3 B", 4: "40 B"}, "B", ["2 B: two", "3 B", "4 B: 40 B"]),
+        ({2: "2.5", 3: "two", 0: "nothing", 4096: "4,096 B"}, "", ["2: 2.5", "3: two", "0: nothing", "4,096 B"]),
+    ],
+)  # fmt: skip
+def test_a_number_is_not_said_twice(capsys, choices, unit, listed):
+    predict("n", "How many?", choices=choices, unit=unit)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1:-1] == [f"  ○ {words}" for words in listed]
+    first, *others = map(repr, choices)
+    assert lines[-1].endswith(f"`answer={first}` (or {', '.join(others)}).")  # what to type stays
+    for key in choices:
+        predict("n", "How many?", choices=choices, unit=unit, answer=key)
+
+
+def test_a_number_in_a_word_in_sentences(capsys):
+    choices = {0: "none", 2: "two", 3: "3 tensors"}
+    predict("n", "How many?", choices=choices, answer=2)
+    assert capsys.readouterr().out.endswith("Your answer: 2.\n")
+    assert said(capsys, 3, "n") == "You predicted 2. Measured: 3 tensors."
+    assert said(capsys, 2, "n") == "You predicted 2, and so it is."
+    predict("r", "How many?", choices=choices, rows=["a"], answer={"a": 2})
+    assert said(capsys, {"a": 0}, "r").splitlines()[-1] == "  a  two        none      otherwise"
 
 
 def test_within(capsys):
