@@ -6,15 +6,17 @@ raises Mistake with the key of the message that helps, or NotAttempted. The lear
 
 from __future__ import annotations
 
+import ast
 import difflib
 import importlib
 import io
+import linecache
 import random
 import re
 import sys
 import sysconfig
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,6 +43,9 @@ TITLES = {RIGHT: "✓ right", WRONG: "not yet", NOT_ATTEMPTED: "not attempted ye
 
 #: How many lines of the learner's own prints are let through: a check runs their code hundreds of times.
 MOST_PRINTED = 20
+
+#: How many lines with a blank are quoted.
+MOST_QUOTED = 3
 
 #: Tests set it: a fault of our own then raises instead of being told as the learner's.
 strict = False
@@ -149,7 +154,8 @@ def judge(name: str, answer: object) -> Outcome:
                 raise
             error = unexpected
         if _is_blank(error):
-            return Outcome(name, NOT_ATTEMPTED, f"A blank `...` is still there{_place(error)}. {exercise.start}")
+            left = blanks(their_line(error)) or f"A blank `...` is still there{_place(error)}."
+            return Outcome(name, NOT_ATTEMPTED, f"{left} {exercise.start}")
         return Outcome(name, RAISED, _account(error))
 
 
@@ -176,13 +182,15 @@ def run(function: Callable, *arguments: object) -> Any:
     except BaseException as error:  # exit() too
         raise Raised(error) from error
     if result is None or result is ...:
-        raise gave_nothing(function)
+        raise gave_nothing(function, result)
     return result
 
 
-def gave_nothing(function: object) -> NotAttempted:
-    """A function that gave None is still the stub, or somebody forgot a `return`."""
+def gave_nothing(function: object, result: object = None) -> NotAttempted:
+    """A function that gave None is still the stub, or has a blank, or somebody forgot a `return`."""
     name, code = getattr(function, "__name__", ""), getattr(function, "__code__", None)
+    if result is ... and code is not None:
+        return NotAttempted(blanks(traceback.FrameSummary(code.co_filename, code.co_firstlineno, name)))
     written = code is not None and code.co_names and name.isidentifier()
     return NotAttempted(f"`{name}` gives `None`: does it end with `return`?" if written else "")
 
@@ -352,6 +360,45 @@ def their_line(error: BaseException) -> traceback.FrameSummary | None:
     """The learner's own line where the error came up."""
     frames = traceback.extract_tb(error.__traceback__, limit=-50)
     return next((frame for frame in reversed(frames) if not frame.filename.startswith(_INSTALLED)), None)
+
+
+def blanks(at: traceback.FrameSummary | None) -> str:
+    """Where each `...` stands in the statement of the learner's cell that `at` is in, as a sentence; "" for none."""
+    lines = linecache.getlines(at.filename) if at else []
+    try:
+        cell = ast.parse("".join(lines)).body
+    except (SyntaxError, ValueError):
+        return ""
+    here = [statement for statement in cell if _first(statement) <= at.lineno <= statement.end_lineno]
+    found = next(filter(None, map(_ellipses, (here, cell))), [])  # what the function uses may stand above it
+    if not found:
+        return ""
+    quoted = [f"`{lines[n - 1].strip().replace('`', chr(39))}`" for n in found]
+    quoted = [*quoted[:MOST_QUOTED], "…"] if len(quoted) > MOST_QUOTED else quoted
+    cell_words = f"the cell with `{at.name}`" if at.name.isidentifier() else "its cell"
+    lead = "A blank `...` is still there, in line" if len(found) == 1 else "Blanks `...` are still there, in lines"
+    return f"{lead} {_listed(map(str, found))} of {cell_words}: {_listed(quoted)}."
+
+
+def _first(statement: ast.stmt) -> int:
+    """Its first line, decorators too."""
+    return min([statement.lineno, *(d.lineno for d in getattr(statement, "decorator_list", ()))])
+
+
+def _ellipses(statements: list[ast.stmt]) -> list[int]:
+    """Lines in which a `...` stands for something to be written; one in an index, as in `x[..., 0]`, does not."""
+    found, nodes = set(), list(statements)
+    for node in nodes:  # grows as it goes
+        nodes += [node.value] if isinstance(node, ast.Subscript) else ast.iter_child_nodes(node)
+        if isinstance(node, ast.Constant) and node.value is ...:
+            found.add(node.lineno)
+    return sorted(found)
+
+
+def _listed(words: Iterable[str]) -> str:
+    """ "4", "4 and 5", "4, 5 and 6"."""
+    *first, last = words
+    return f"{', '.join(first)} and {last}" if first else last
 
 
 def _place(error: BaseException, sentence: bool = False) -> str:

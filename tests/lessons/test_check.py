@@ -201,6 +201,59 @@ def test_line_of_their_cell():
     assert "line 2 of the cell with `kept_bytes`: `return torch.nn.functional.linear(1, 2)`" in outcome.message
 
 
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (
+            "    up = 2 * n\n    down = ...  # its input\n    mask = ...\n    return up + down + mask",
+            "Blanks `...` are still there, in lines 4 and 5 of the cell with `kept_bytes`: `down = ...  # its input` "
+            "and `mask = ...`.",
+        ),
+        (
+            "    down = ...\n    mask = n\n    return down + mask",
+            "A blank `...` is still there, in line 3 of the cell with `kept_bytes`: `down = ...`.",
+        ),
+        (
+            "    up = max(\n        n,\n        2 * (n + ...),\n    )\n    return up",
+            "A blank `...` is still there, in line 5 of the cell with `kept_bytes`: `2 * (n + ...),`.",
+        ),
+        (
+            "    x = torch.ones(2)[..., 0]\n    a = b = ...\n    return x + a",
+            "A blank `...` is still there, in line 4 of the cell with `kept_bytes`: `a = b = ...`.",
+        ),
+        (
+            "    a = ...\n    b = ...\n    c = ...\n    d = ...\n    return a + b + c + d",
+            "Blanks `...` are still there, in lines 3, 4, 5 and 6 of the cell with `kept_bytes`: `a = ...`, `b = ...`, "
+            "`c = ...` and ….",
+        ),
+        (
+            "    held = n\n    return ...",
+            "A blank `...` is still there, in line 4 of the cell with `kept_bytes`: `return ...`.",
+        ),
+        (
+            "    return n + later\n\nlater = ...",
+            "A blank `...` is still there, in line 5 of the cell with `kept_bytes`: `later = ...`.",
+        ),
+    ],
+)
+def test_blanks_are_named_where_they_stand(body, said):
+    outcome = judged("kept_bytes", f"n = 3\ndef kept_bytes(function, *inputs):\n{body}\n")
+    assert outcome.status == NOT_ATTEMPTED
+    assert outcome.message == f"{said} {check_module.exercise_of('kept_bytes').start}"
+
+
+def test_a_stub_is_told_what_to_do_first():
+    outcome = judged("kept_bytes", "def kept_bytes(function, *inputs): ...")
+    assert (outcome.status, outcome.message) == (NOT_ATTEMPTED, check_module.exercise_of("kept_bytes").start)
+
+
+def test_a_blank_whose_cell_cannot_be_found():
+    namespace = autograd()
+    exec(compile("def kept_bytes(function, *inputs):\n    return 1 + ...", "<nowhere>", "exec"), namespace)
+    message = judge("kept_bytes", namespace["kept_bytes"]).message
+    assert message.startswith("A blank `...` is still there, in line 2 of the cell with `kept_bytes`. ")
+
+
 def test_addresses_and_long_messages_are_cut():
     told = "str(function) + 'x' * 1000 + '\\nsecond' + ' line'"
     source = f"def kept_bytes(function, *inputs):\n    said = {told}\n    raise ValueError(said)"
