@@ -78,9 +78,20 @@ def kind_of(graph: DotGraph, node: Node) -> str:
     return KINDS.get(node.fill, "" if node.fill else OPERATION) if graph.torchviz else ""
 
 
+def things(graph: DotGraph) -> tuple[str, str]:
+    """What its nodes are called, one and many: torchviz draws nothing but boxes."""
+    return ("box", "boxes") if graph.torchviz else ("node", "nodes")
+
+
+def shape_of(graph: DotGraph, node: Node) -> str:
+    """A node's shape, where there are several in the graph: the shape then says something."""
+    return node.shape if not graph.torchviz and len({other.shape for other in graph.nodes}) > 1 else ""
+
+
 def title_of(graph: DotGraph) -> str:
     arrows = sum(edge.arrow for edge in graph.edges)
-    counted = f"{text.plural(len(graph.nodes), 'box', 'boxes')}, {text.plural(arrows, 'arrow')}"
+    one, many = things(graph)
+    counted = f"{text.plural(len(graph.nodes), one, many)}, {text.plural(arrows, 'arrow')}"
     if arrows < len(graph.edges):
         counted += f", {text.plural(len(graph.edges) - arrows, 'line')}"
     return f"{'Drawn by torchviz' if graph.torchviz else 'A graph in the DOT language'}: {counted}"
@@ -110,8 +121,18 @@ def box_line(graph: DotGraph, number: int) -> str:
     label, kind = short_label(node), kind_of(graph, node)
     used = 2 if len(node.lines) > 1 and node.lines[1].startswith("(") else 1
     rest = [re.sub(r"^(\w+) +: +", r"\1: ", line) for line in node.lines[used:] if line.strip("-")]
-    said = "; ".join(filter(None, [kind, *map(clean, rest)]))
+    said = "; ".join(filter(None, [kind, clean(shape_of(graph, node)), *map(clean, rest)]))
     return f"[{number + 1}] {label}" + (f": {said}" if said else "")
+
+
+def cluster_lines(graph: DotGraph) -> list[str]:
+    """ "kept until backward (dashed): [4], [5]"."""
+    lines = []
+    for cluster in graph.clusters:
+        style = f" ({clean(cluster.style)})" if cluster.style else ""
+        inside = ", ".join(f"[{number + 1}]" for number in cluster.nodes)
+        lines.append(f"{clean(cluster.label) or '(no label)'}{style}: {inside}")
+    return lines
 
 
 def edge_lines(graph: DotGraph) -> list[str]:
@@ -143,11 +164,13 @@ def twin_of(graph: DotGraph, title: str, missing: str, *, folded: bool) -> str:
         counted = Counter(
             short_label(node) for node in graph.nodes if kind_of(graph, node) in (OPERATION, "") and node.lines
         )
-        lines += ["", "Boxes by label, without tensors:" if graph.torchviz else "Boxes by label:"]
+        lines += ["", "Boxes by label, without tensors:" if graph.torchviz else "Nodes by label:"]
         lines += [f"  {label}" + (f" × {n:,}" if n > 1 else "") for label, n in counted.items()]
-        return "\n".join([*lines, "", "Every box and arrow stands in the figure's text_full()."])
-    lines += ["", "Boxes:"]
+        return "\n".join([*lines, "", f"Every {things(graph)[0]} and arrow stands in the figure's text_full()."])
+    lines += ["", f"{things(graph)[1].capitalize()}:"]
     lines += [f"  {box_line(graph, i)}" for i in range(len(graph.nodes))]
+    if graph.clusters:
+        lines += ["", "Drawn around some of them:", *(f"  {line}" for line in cluster_lines(graph))]
     if graph.edges:
         lines += ["", "Arrows and lines:" if any(not edge.arrow for edge in graph.edges) else "Arrows:"]
         lines += [f"  {line}" for line in edge_lines(graph)]
@@ -156,7 +179,8 @@ def twin_of(graph: DotGraph, title: str, missing: str, *, folded: bool) -> str:
 
 def alt_of(graph: DotGraph, title: str) -> str:
     kinds = f" {', '.join(kinds_in(graph))}; arrows run from leaves to results." if kinds_in(graph) else ""
-    more = "counts the boxes by label" if len(graph.nodes) > MOST_LISTED else "names every box and arrow"
+    one, many = things(graph)
+    more = f"counts the {many} by label" if len(graph.nodes) > MOST_LISTED else f"names every {one} and arrow"
     return f"{title}.{kinds} The text form {more}."
 
 

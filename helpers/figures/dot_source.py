@@ -59,6 +59,10 @@ class Node:
     def fill(self) -> str:
         return plain(self.attributes, "fillcolor")
 
+    @property
+    def shape(self) -> str:
+        return plain(self.attributes, "shape") or "ellipse"  # the language's own choice
+
 
 @dataclass(slots=True)
 class Edge:
@@ -84,6 +88,15 @@ class Edge:
 
 
 @dataclass(slots=True)
+class Cluster:
+    """A region drawn around nodes, given by their indices; its label ("" for none) and the style of its line."""
+
+    label: str
+    style: str
+    nodes: list[int]
+
+
+@dataclass(slots=True)
 class DotGraph:
     """A graph as read. `text` is the same graph in the DOT language, its boxes named n0, n1, … as in `nodes`."""
 
@@ -91,15 +104,17 @@ class DotGraph:
     edges: list[Edge]
     torchviz: bool
     text: str
+    clusters: list[Cluster] = field(default_factory=list)
 
 
 @dataclass(slots=True)
 class _Scope:
     node: Attributes = field(default_factory=dict)
     edge: Attributes = field(default_factory=dict)
+    graph: Attributes = field(default_factory=dict)
 
     def inner(self) -> _Scope:
-        return _Scope(dict(self.node), dict(self.edge))
+        return _Scope(dict(self.node), dict(self.edge), dict(self.graph))
 
 
 def read(source: str) -> DotGraph:
@@ -114,6 +129,7 @@ class _Reader:
         self.nodes: list[Node] = []
         self.numbers: dict[str, int] = {}
         self.edges: list[Edge] = []
+        self.clusters: list[Cluster] = []
         self.out: list[str] = []
         self.directed = True
         self.torchviz = False
@@ -181,7 +197,7 @@ class _Reader:
         self.out.append("}")
         if strict:
             self.edges = list({(e.tail, e.head): e for e in self.edges}.values())
-        return DotGraph(self.nodes, self.edges, self.torchviz, "\n".join(self.out))
+        return DotGraph(self.nodes, self.edges, self.torchviz, "\n".join(self.out), self.clusters)
 
     def statements(self, scope: _Scope) -> list[int]:
         """Up to and with the closing brace; the nodes that were named, in order."""
@@ -201,6 +217,7 @@ class _Reader:
             name = self.value().text
             self.take("=")
             kept = adjusted({name: self.value()})
+            scope.graph |= kept
             self.out += [f"{Value(k)}={v}" for k, v in kept.items()]
             return []
         ends = [self.endpoint(scope)]
@@ -234,6 +251,8 @@ class _Reader:
             scope.node |= attributes
         elif word == "edge":
             scope.edge |= attributes
+        else:
+            scope.graph |= attributes
         if attributes:
             self.out.append(f"{word}{listed(attributes)}")
 
@@ -252,19 +271,25 @@ class _Reader:
         return [self.numbers[name]], port
 
     def subgraph(self, scope: _Scope) -> list[int]:
-        name = ""
+        name, cluster = "", False
         if self.keyword() == "subgraph":
             self.at += 1
             if self.peek()[0] in ("id", "quoted"):
-                name = f"subgraph {self.value()} "
+                value = self.value()
+                name, cluster = f"subgraph {value} ", value.text.startswith("cluster")
         self.depth += 1
         if self.depth > DEEPEST:
             self.fail(f"at most {DEEPEST} subgraphs inside one another were expected")
         self.out.append(f"{name}{{")
         self.take("{")
-        named = self.statements(scope.inner())
+        within, at = scope.inner(), len(self.clusters)
+        named = self.statements(within)
         self.out.append("}")
         self.depth -= 1
+        if cluster and named:
+            label = within.graph.get("label")
+            words = " ".join(lines_of(label)) if label else ""
+            self.clusters.insert(at, Cluster(words, plain(within.graph, "style"), named))  # before those inside it
         return named
 
     def attributes(self) -> Attributes:

@@ -248,12 +248,15 @@ def test_graph_by_hand():
     check_sound(figure)
     assert figure.text == "\n".join(
         [
-            "A graph in the DOT language: 3 boxes, 2 arrows",
+            "A graph in the DOT language: 3 nodes, 2 arrows",
             "",
-            "Boxes:",
-            "  [1] first: second & <third>",
-            "  [2] left: right",
-            '  [3] c "quoted"',
+            "Nodes:",
+            "  [1] first: ellipse; second & <third>",
+            "  [2] left: record; right",
+            '  [3] c "quoted": ellipse',
+            "",
+            "Drawn around some of them:",
+            "  inside: [1], [2]",
             "",
             "Arrows:",
             "  [1] first → [2] left (why, dotted)",
@@ -264,6 +267,23 @@ def test_graph_by_hand():
     for words in ("inside", "by hand", "first", "second & <third>", "right", 'c "quoted"', "why"):
         assert words in shown
     assert "example.org" not in figure.html
+
+
+def test_regions_are_named_with_what_lies_in_them():
+    """The outer before the inner; a cluster without a label has that of the graph, as in the language."""
+    source = """digraph { node [shape=box] label="all of it" a
+        subgraph cluster_1 { graph [style=dashed, label="out\\nside"] b; subgraph cluster_2 { label=<<b>in</b>> c } }
+        subgraph cluster_3 { d } subgraph not_one { label="none" e } subgraph cluster_4 { label=empty } }"""
+    found = read(source).clusters
+    assert [(c.label, c.style, c.nodes) for c in found] == [
+        ("out side", "dashed", [1, 2]),
+        ("in", "dashed", [2]),
+        ("all of it", "", [3]),
+    ]
+    figure = picture(SimpleNamespace(source=source))
+    check_sound(figure)
+    assert "  out side (dashed): [2], [3]\n  in (dashed): [3]\n  all of it: [4]" in figure.text
+    assert ": box" not in figure.text, "one shape for all says nothing"
 
 
 @pytest.mark.parametrize(
