@@ -25,6 +25,8 @@ ROW, BAR = 30.0, 18.0
 MORE = 10.0  # that a row is higher where a second line stands in it
 HEAD = 26.0  # of a group's name over its bars
 LONGEST = 34  # characters of a name in the drawing, the twin has all
+SEEN, THIN = 1.0, " (too thin to see)"  # pixels from which a part can be seen; said of one that has less in every bar
+AROUND = 5.0  # width of the ground on which a mark stands within a bar
 HUGE = 1e300
 EQUAL = 1e-9  # a difference smaller than this share of the largest number is rounding, where numbers are not whole
 
@@ -248,10 +250,10 @@ def draw_bars(it: Bars) -> Canvas:
         labels = [label_of(it, b) for b in it.bars]
         side = max(max(width_of(a, 12.5, mono=False), width_of(b, 11, mono=False)) for a, b in labels)
         sentences = [s for s in (sentence_of(it),) if s]
-        kinds = kinds_of(it)
         room = 20.0 * len(it.marks)
         top = plots.heading_height(it.title, sentences) + 22 + room
         box = Box(MARGIN + names + 14, top, WIDTH - MARGIN - side - 12, top + y)
+        kinds = kinds_of(it, (box.right - box.left) / span)
         sheet = Sheet(box.bottom + 46 + plots.legend_height(kinds) + 22 * it.compared)
         sheet.heading(it.title, sentences)
         axes = sheet.axes(box, (0, span), (y, 0))
@@ -302,9 +304,12 @@ def label_of(it: Bars, bar: Bar) -> tuple[str, str]:
     return it.short(bar.value), f"{amount} {over} the {text.short(it.against, 30)}"
 
 
-def kinds_of(it: Bars) -> list[tuple[str, str]]:
-    """Paints with their parts' names; none where each bar's own name says it."""
-    return list(zip(PAINTS, it.parts, strict=False)) if it.parts and not it.bars[0].group else []
+def kinds_of(it: Bars, scale: float) -> list[tuple[str, str]]:
+    """Paints with their parts' names; none where each bar's own name says it. scale: pixels of one unit."""
+    if not it.parts or it.bars[0].group:
+        return []
+    widest = {p: scale * max(dict(b.parts).get(p, 0) for b in it.bars) for p in it.parts}
+    return [(paint, p + THIN * (0 < widest[p] < SEEN)) for paint, p in zip(PAINTS, it.parts, strict=False)]
 
 
 def paint_of(it: Bars, part: str) -> str:
@@ -323,7 +328,10 @@ def draw_bar(sheet: Sheet, axes: Axes, it: Bars, k: int, bar: Bar, y: float) -> 
     from matplotlib.lines import Line2D
 
     ends = (y - BAR / 2 - 5, y + BAR / 2 + 5)
-    for colour, width, label in ((GROUND, 5.0, "ground"), (INK, 2.2, f"{k}: against")):
+    # where the bar ends at the mark, a ground would part the two
+    beyond = sheet.place(axes, bar.value, 0)[0] - sheet.place(axes, bar.against, 0)[0]
+    grounds = [(GROUND, AROUND, "ground")] if beyond > AROUND / 2 else []
+    for colour, width, label in (*grounds, (INK, 2.2, f"{k}: against")):
         line = Line2D([bar.against] * 2, ends, color=colour, lw=width, label=label, zorder=4 + (colour == INK))
         axes.add_artist(line)
         line.set_clip_on(False)

@@ -1,5 +1,6 @@
 """Bars: the artists and the twin hold the numbers that were given, the formula's too."""
 
+import io
 import math
 import random
 import re
@@ -10,7 +11,7 @@ import pytest
 import torch
 
 from helpers.figures import bars, plots
-from helpers.figures.bars import BAR, MOST_BARS, MOST_PARTS, PAINTS, bars_of, draw_bars
+from helpers.figures.bars import BAR, MOST_BARS, MOST_PARTS, PAINTS, THIN, bars_of, draw_bars
 from helpers.figures.palette import INK, PART_HATCH, PARTS
 from tests.figures.plot_samples import line, patches, rects
 from tests.figures.sound import check_sound, texts
@@ -71,7 +72,8 @@ def test_stacked_bars_hold_the_numbers(seed):
         if name in against:
             more = sum(given.values()) - against[name]
             assert plots.signed(more, f"{abs(more):,}") in figure.text
-    assert all(part in texts(figure.svg) for part in it.parts)
+    drawn_words = {words.removesuffix(THIN) for words in texts(figure.svg)}
+    assert all(part in drawn_words for part in it.parts)
 
 
 def test_the_twin_is_a_table():
@@ -99,6 +101,35 @@ def test_the_published_example():
     assert "32,768 B over the formula" in texts(figure.svg)
     equal = bars({"a": 5}, title="t", against={"a": 5})
     assert "equal to the formula" in texts(equal.svg) and table(equal)["a"][-1] == "±0"
+
+
+def test_a_bar_reaches_the_mark_of_what_it_is_equal_to():
+    """Nothing is painted between them: a mark has a ground of its own only where the bar goes on behind it."""
+    groups = {"equal": 1000, "a little more": 1001, "much more": 1000, "less": 500}
+    said = {"equal": 1000, "a little more": 1000, "much more": 700, "less": 800}
+    _, canvas = drawn(groups, against=said)
+    axes = canvas.axes[0]
+    found, marked = read(canvas)
+    assert [found[k][""][1] for k in range(4)] == list(groups.values()) and list(marked.values()) == list(said.values())
+    grounds = [artist.get_xdata()[0] for artist in axes.lines if artist.get_label() == "ground"]
+    assert grounds == [700]
+    canvas.savefig(page := io.BytesIO(), format="rgba", facecolor="white")
+    wide, high = (round(n) for n in canvas.get_size_inches() * canvas.dpi)
+    rows = [page.getvalue()[4 * wide * y : 4 * wide * (y + 1)] for y in range(high)]
+    for y, to in ((BAR / 2 + 10, 1000), (BAR / 2 + 50, 1000)):  # of the first two rows, a line through the bar
+        (left, top), (right, _) = (axes.transData.transform((x, y)) for x in (0, to))
+        row = rows[high - round(top)]
+        pixels = [row[4 * x : 4 * x + 3] for x in range(round(left) + 2, round(right))]
+        paint = min(bytes.fromhex(PARTS[PAINTS[0]].fill[1:]))
+        assert len(pixels) > 300 and max(min(p) for p in pixels) <= paint + 5
+
+
+def test_a_part_that_is_too_thin_is_said_to_be():
+    groups = {"a": {"numbers": 2**24, "deviation": 2**14, "none": 0}, "b": {"numbers": 2**28, "masks": 2**23}}
+    said = set(texts(bars(groups, title="t").svg))
+    assert {"numbers", "masks", "deviation (too thin to see)", "none"} <= said
+    groups["c"] = {"deviation": 2**22}
+    assert "deviation" in texts(bars(groups, title="t").svg)
 
 
 def test_side_by_side():
