@@ -27,6 +27,7 @@ class Kept:
     was: str  # what it counts, in words; "" where it is not there
     now: str
     name: str
+    alive: bool = False  # not counted, since a parameter's or a buffer's memory lives anyway
 
     @property
     def words(self) -> str:
@@ -63,6 +64,15 @@ class Difference:
     members: list[Member]
     folding: Folding
     gathered: list[list[int]]  # what is told one by one, and runs of what stayed far from any change
+
+    def lives(self, member: Member) -> bool:
+        """Whether a leaf that came or went is known by its name in both recordings: only its wish has changed."""
+        leaf = member.node.leaf
+        if leaf is None or not leaf.names or member.sign not in (WENT, APPEARED):
+            return False
+        other = self.recordings[1 if member.sign == WENT else 0]
+        like = (leaf.shape, leaf.dtype)
+        return any({*leaf.names} & {*s.names} and (s.shape, s.dtype) == like for s in other.storages)
 
     def of(self, sign: str) -> list[Member]:
         mine = [m for m in self.members if m.node.leaf is None]
@@ -203,15 +213,15 @@ def judge(member: Member, views: tuple[View | None, View | None]) -> None:
 def kept(formal: str, before: ledger.Row | None, after: ledger.Row | None) -> Kept:
     row = after or before
     was, now = worth(before), worth(after)
-    name = text.names(row.saved.names)
+    name, alive = text.names(row.saved.names), bool(row.alive)
     if before is None or after is None:
-        return Kept(WENT if after is None else APPEARED, formal, row.form, was, now, name)
+        return Kept(WENT if after is None else APPEARED, formal, row.form, was, now, name, alive)
     if (before.form, was) == (after.form, now):
-        return Kept(STAYED, formal, row.form, was, now, name)
+        return Kept(STAYED, formal, row.form, was, now, name, alive)
     form = before.form
     if after.form != form and not after.stand_in:
         form = after.form if before.stand_in else f"{before.form} → {after.form}"
-    return Kept(CHANGED, formal, form, was, now, name)
+    return Kept(CHANGED, formal, form, was, now, name, alive)
 
 
 def worth(row: ledger.Row | None) -> str:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from . import layout, text
 from .difference_model import FEW, Difference, Member
-from .difference_text import edge_words, gathered_words, leaf_words, member_fields, place_words
+from .difference_text import edge_words, gathered_words, leaf_words, member_fields, place_words, wish_words
 from .draw import Svg, width_of
 from .palette import CATEGORY, FRAME, GRAPH, INK, SOFT, WATERFALL
 from .scene import FRAME_LABEL, MOST_DRAWN
@@ -20,17 +20,27 @@ WORDS = {"+": "appeared", "−": "went", "=": "stayed", "≠": "stayed, changed"
 MOST_PILLS = 6
 
 
+@dataclass(frozen=True)
+class Pill:
+    """A tensor that a node keeps. alive: it is not counted, since it lives anyway."""
+
+    sign: str
+    words: str
+    alive: bool = False
+
+
 @dataclass
 class Tile:
-    """A box with its words, and what it keeps beside it: (sign, words)."""
+    """A box with its words, and what it keeps beside it."""
 
     sign: str
     lines: list[tuple[str, float, bool]]
-    pills: list[tuple[str, str]]
+    pills: list[Pill]
     title: str
     nodes: list[int]
     block: int | None = None
     leaf: bool = False
+    lives: bool = False  # a leaf that is in one graph, but there in both recordings
     box: layout.Box = field(default_factory=lambda: layout.Box(0, 0, 0))
 
 
@@ -128,7 +138,10 @@ def tile_of(found: Difference, run: list[int]) -> Tile:
         lines.append((f"{text.shape(node.leaf.shape)} {node.leaf.dtype}, {text.exact(node.leaf.nbytes)}", 10.5, False))
         times = found.folding.leaf_times.get(run[0], 1)
         lines += [(f"× {times:,}", 10.5, False)] if times > 1 else []
-        tile = Tile(member.sign, lines, [], " ".join(filter(None, member_fields(found, run[0]))), run, block, leaf=True)
+        wish = wish_words(found, member)
+        lines += [(wish, 10.5, False)] if wish else []
+        fields = " ".join(filter(None, member_fields(found, run[0])))
+        tile = Tile(member.sign, lines, [], fields, run, block, leaf=True, lives=bool(wish))
     else:
         made = f" → {text.short_name(text.names(node.names), 18)}" if node.names else ""
         lines = [(f"{member.sign} {text.short(text.operation(text.quoted(node.name)), 24)}{made}", 12.5, True)]
@@ -138,22 +151,23 @@ def tile_of(found: Difference, run: list[int]) -> Tile:
         line = "" if line == common_line(found) else line
         where = ", ".join(filter(None, (line, text.in_module(node.module))))
         lines += [(text.short(where, 34), 10.5, False)] if where else []
-        lines += [(text.short(words, 34), 10.5, False) for words in edge_words(found, member)[:3]]
+        lines += [(text.short(words, 34), 10.5, False) for words in edge_words(found, member, drawn=True)[:3]]
         tile = Tile(member.sign, lines, pills_of(found, member), "\n".join(member_fields(found, run[0])), run, block)
     measure(tile)
     return tile
 
 
-def pills_of(found: Difference, member: Member) -> list[tuple[str, str]]:
+def pills_of(found: Difference, member: Member) -> list[Pill]:
     """What a node keeps, with signs; what stayed together, if it is much."""
     stayed = [k for k in member.kept if k.sign == "="]
     moved = [k for k in member.kept if k.sign != "="]
     if len(stayed) + len(moved) > MOST_PILLS or (len(stayed) > 2 and moved):
-        pills = [(k.sign, k.words) for k in moved[:MOST_PILLS]]
+        pills = [Pill(k.sign, k.words, k.alive) for k in moved[:MOST_PILLS]]
         rest = len(moved) - len(pills)
-        pills += [("≠", f"and {rest:,} more that changed")] if rest else []
-        return pills + ([("=", f"keeps {text.plural(len(stayed), 'tensor')} as before")] if stayed else [])
-    return [(k.sign, k.words) for k in (*moved, *stayed)]
+        pills += [Pill("≠", f"and {rest:,} more that changed")] if rest else []
+        alive = all(k.alive for k in stayed)
+        return pills + ([Pill("=", f"keeps {text.plural(len(stayed), 'tensor')} as before", alive)] if stayed else [])
+    return [Pill(k.sign, k.words, k.alive) for k in (*moved, *stayed)]
 
 
 def measure(tile: Tile) -> None:
@@ -161,8 +175,8 @@ def measure(tile: Tile) -> None:
     tall = LINE * len(tile.lines) + 12
     width = main
     if tile.pills:
-        tile.pills = [(sign, text.short(words, 72)) for sign, words in tile.pills]
-        width = main + 12 + max(width_of(f"{sign} {words}", 10) for sign, words in tile.pills) + 24
+        tile.pills = [replace(pill, words=text.short(pill.words, 72)) for pill in tile.pills]
+        width = main + 12 + max(width_of(f"{pill.sign} {pill.words}", 10) for pill in tile.pills) + 24
         tall = max(tall, (PILL + 4) * len(tile.pills))
     tile.box = layout.Box(float(round(width)), float(round(tall)), float(round(main)))
 
@@ -171,6 +185,7 @@ def draw_tile(svg: Svg, tile: Tile, x: float, y: float) -> None:
     paint, box = PAINT[tile.sign], tile.box
     if tile.leaf and tile.sign == "=":
         paint = GRAPH["leaf"]
+    fill = GRAPH["leaf"].fill if tile.lives else paint.fill
     svg.open(f"item {WORDS[tile.sign].replace(', ', '-')}", tile.title)
     dash, width = ("6 4" if tile.sign == "−" else ""), (1.3 if tile.sign == "=" else 2.2)
     svg.rect(
@@ -178,7 +193,7 @@ def draw_tile(svg: Svg, tile: Tile, x: float, y: float) -> None:
         y,
         box.main,
         box.height,
-        fill=paint.fill,
+        fill=fill,
         line=paint.line,
         width=width,
         dash=dash,
@@ -192,8 +207,9 @@ def draw_tile(svg: Svg, tile: Tile, x: float, y: float) -> None:
     step = PILL + 4
     top = y + (box.height - step * len(tile.pills)) / 2 + 2
     left = x + box.main + 12
-    for sign, words in tile.pills:
-        look = GRAPH["live"] if sign in "=+" else GRAPH["packed"]
+    for pill in tile.pills:
+        sign, words = pill.sign, pill.words
+        look = GRAPH["alive"] if pill.alive else GRAPH["live"] if sign in "=+" else GRAPH["packed"]
         edge = look.line if sign == "=" else PAINT[sign].line
         svg.open(f"kept {WORDS[sign].replace(', ', '-')}", words)
         svg.line(x + box.main, top + PILL / 2, left, top + PILL / 2, line=edge)
@@ -241,7 +257,7 @@ def frames_of(found: Difference, tiles: list[Tile]) -> tuple[list[layout.Frame],
 
 
 def draw_legend(svg: Svg, tiles: list[Tile], signs: list[str], y: float, width: float) -> float:
-    there = {tile.sign for tile in tiles} | {sign for tile in tiles for sign, _ in tile.pills} | set(signs)
+    there = {tile.sign for tile in tiles} | {pill.sign for tile in tiles for pill in tile.pills} | set(signs)
     svg.open("legend")
     svg.line(MARGIN, y, width - MARGIN, y, line=FRAME)
     x = MARGIN
@@ -250,14 +266,20 @@ def draw_legend(svg: Svg, tiles: list[Tile], signs: list[str], y: float, width: 
             continue
         paint = PAINT[sign]
         dash = "3 2" if sign == "−" else ""
+        words += " (from the graph)" * (sign == "−" and any(tile.lives for tile in tiles))
         svg.rect(x, y + 9, 26, 16, fill=paint.fill, line=paint.line, width=1.6, dash=dash, radius=4)
         svg.text(x + 13, y + 21, sign, size=12, bold=True, fill=paint.text, anchor="middle")
         svg.text(x + 33, y + 21, words, size=11, mono=False, fill=SOFT)
         x += 33 + width_of(words, 11, mono=False) + 22
-    look = GRAPH["live"]
-    if any(tile.pills for tile in tiles):
-        svg.rect(x, y + 9, 26, 16, fill=look.fill, line=look.line, radius=8)
-        svg.text(x + 33, y + 21, "kept for backward", size=11, mono=False, fill=SOFT)
+    alive = {pill.alive for tile in tiles for pill in tile.pills}
+    for name, words, there in (
+        ("live", "kept for backward", False in alive),
+        ("alive", "kept, but alive anyway", True in alive),
+    ):
+        if there:
+            svg.rect(x, y + 9, 26, 16, fill=GRAPH[name].fill, line=GRAPH[name].line, radius=8)
+            svg.text(x + 33, y + 21, words, size=11, mono=False, fill=SOFT)
+            x += 33 + width_of(words, 11, mono=False) + 22
     svg.close()
     return y + 38
 

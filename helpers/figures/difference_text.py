@@ -54,15 +54,24 @@ def number(n: int) -> str:
     return f"[{n + 1}]"
 
 
-def edge_words(found: Difference, member: Member) -> list[str]:
-    """Inputs that came or went, as "− from [3]"."""
+def wish_words(found: Difference, member: Member) -> str:
+    """What became of a leaf that lives in both recordings, but is in one of the graphs only."""
+    if not found.lives(member):
+        return ""
+    return "wants no gradient any more" if member.sign == WENT else "wants a gradient now"
+
+
+def edge_words(found: Difference, member: Member, *, drawn: bool = False) -> list[str]:
+    """Inputs that came or went, as "− from [3] TBackward0"; in the drawing, which has no numbers, as "− from T"."""
     out = []
     for (feeding, output), sign in member.edges.items():
         if sign != STAYED and member.sign == CHANGED:
             other = found.members[feeding].node
-            what = leaf_words(other) if other.leaf else text.quoted(other.name)
+            name = text.quoted(other.name)
+            what = leaf_words(other) if other.leaf else text.operation(name) if drawn else name
             which = f" output {output}" if len(other.outputs) > 1 else ""
-            out.append(f"{sign} from {number(found.folding.stands[feeding])} {what}{which}")
+            at = "" if drawn else f"{number(found.folding.stands[feeding])} "
+            out.append(f"{sign} from {at}{what}{which}")
     return out
 
 
@@ -107,7 +116,7 @@ def member_fields(found: Difference, n: int) -> list[str]:
     if node.leaf:
         leaf = node.leaf
         form = text.tensor(TensorInfo(leaf.shape, leaf.dtype, leaf.device))
-        return [f"{head}  {leaf_words(node)}", form, text.exact(leaf.nbytes), many]
+        return [f"{head}  {leaf_words(node)}", form, text.exact(leaf.nbytes), many, wish_words(found, member)]
     makes = f"makes {text.names(node.names)}" if node.names else ""
     where = (place_words(found, member), text.in_module(node.module))
     return [f"{head}  {text.quoted(node.name)}", makes, outputs_words(node), *where, many]

@@ -14,6 +14,7 @@ from helpers import record
 from helpers.data import kept_bytes
 from helpers.figures import matching
 from helpers.figures.difference import difference_figure
+from helpers.figures.palette import GRAPH
 from tests.figures.sound import check_sound, check_svg, texts
 from tests.record.scenarios import Transformer
 
@@ -94,6 +95,15 @@ def frozen(changed):
     return record(lambda: model(x).pow(2).mean().backward()).recording
 
 
+def biases(changed):
+    """Two layers, all of which train, or only their biases."""
+    torch.manual_seed(0)
+    model, x = nn.Sequential(nn.Linear(8, 8), nn.GELU(), nn.Linear(8, 8), nn.GELU()), torch.randn(2, 8)
+    for layer in (model[0], model[2]):
+        layer.weight.requires_grad_(not changed)
+    return record(lambda: model(x).sum().backward()).recording
+
+
 def checkpointed(changed):
     torch.manual_seed(0)
     model, x = Transformer(32, 4, 12, reentrant=False if changed else None), torch.randn(2, 8, 32)
@@ -139,7 +149,7 @@ def one_more(changed):
     return record(step).recording
 
 
-STEPS = {f.__name__: f for f in (block, frozen, checkpointed, reentrant, in_place, one_more)}
+STEPS = {f.__name__: f for f in (block, frozen, biases, checkpointed, reentrant, in_place, one_more)}
 
 
 @cache
@@ -221,6 +231,47 @@ def test_frozen_weights_take_what_stands_before_them_along():
     assert [n.name for n in gone if n.leaf is None] == ["TBackward0", "AddmmBackward0", "ReluBackward0"]
     assert {n.leaf.names for n in gone if n.leaf} == {("0.weight",), ("0.bias",)}
     assert found.nbytes[0] - found.nbytes[1] == 2 * 8 * 4  # x; the relu's result is kept by the next layer
+
+
+def test_a_frozen_parameter_lives_and_wants_no_gradient():
+    """The first layer is frozen altogether, but its memory is in both recordings."""
+    found = figure("frozen")
+    (line,) = [x for x in found.text.splitlines() if "parameter 0.weight" in x]
+    assert line.startswith("  − ") and line.endswith("wants no gradient any more")
+    boxes = {t for t in texts(found.svg) if "parameter" in t}
+    assert "− parameter 0.weight" in boxes and texts(found.svg).count("wants no gradient any more") == 2
+    lives = re.findall(
+        r'<g class="item went"><title>[^<]*no gradient any more</title><rect[^>]*fill="(#\w+)"', found.svg
+    )
+    assert lives == [GRAPH["leaf"].fill] * 2
+    back = difference_figure(*pair("frozen")[::-1])
+    assert back.text.count("wants a gradient now") == 2 and "any more" not in back.text
+
+
+def test_a_leaf_that_is_gone_is_not_said_to_live():
+    def recorded(n):
+        w, v = torch.ones(3, requires_grad=True), torch.ones(n, requires_grad=True)
+        return record(lambda: (w.sum() * v.sum() if n else w.sum()).backward()).recording
+
+    for other in (0, 4):  # not there; or another one of its name
+        found = difference_figure(recorded(5), recorded(other))
+        assert "gradient any more" not in found.text and "gradient now" not in found.text
+
+
+def test_the_drawing_names_no_number_that_stands_nowhere_in_it():
+    for name in STEPS:
+        assert not [words for words in texts(figure(name).svg) if re.search(r" from \[\d+\]", words)]
+    assert "− from Tanh" in texts(figure("block").svg) and "− from [3] TanhBackward0" in figure("block").text
+
+
+def test_what_is_kept_but_lives_anyway_is_drawn_as_in_a_graph():
+    found = figure("biases")
+    pills = re.findall(r'<g class="kept [^"]*"><title>([^<]*)</title><path[^>]*/><rect[^>]*fill="(#\w+)"', found.svg)
+    alive = {fill for words, fill in pills if "not counted" in words}
+    assert alive == {GRAPH["alive"].fill} and GRAPH["live"].fill in {fill for words, fill in pills if "64 B" in words}
+    assert "kept, but alive anyway" in texts(found.svg) and "kept, but alive anyway" not in texts(
+        figure("in_place").svg
+    )
 
 
 def test_checkpointing_changes_what_twelve_layers_keep_in_one_frame():
