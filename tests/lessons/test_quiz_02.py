@@ -87,10 +87,32 @@ def gate():
     return "Three: the buffer, and what SiLU gives"
 
 
+class Masked(nn.Module):
+    """Its mask is a buffer."""
+
+    def __init__(self, s):
+        super().__init__()
+        self.project = nn.Linear(8, s)
+        self.register_buffer("later", torch.ones(s, s, dtype=torch.bool).triu(1))
+        self.fill = False
+
+    def forward(self, x):
+        scores = self.project(x)
+        return (scores.masked_fill(self.later, -torch.inf) if self.fill else scores).softmax(-1)
+
+    def adds(self):
+        """What the mask adds to what is kept, in bytes."""
+        x, kept = torch.rand(len(self.later), 8), []
+        for self.fill in (False, True):
+            kept.append(record(self, x).kept.nbytes)
+        return kept[1] - kept[0]
+
+
 def causal_mask():
     s = 48
     for a, b in ((2, 1), (4, 3)):
         assert layer_keeps(b, s, 32, a, causal=True) - layer_keeps(b, s, 32, a) == s * s
+    assert Masked(s).adds() == 0, "a buffer lives anyway: so the question says that the table is made anew"
     return "s² bytes: the one table"
 
 
@@ -100,6 +122,11 @@ RUNS = [two_short, more_heads, no_activation, train_the_first, relu_in_place, ga
 @pytest.mark.parametrize("run", RUNS, ids=lambda run: run.__name__)
 def test_the_right_choice_is_what_torch_does(run):
     assert [c["text"] for c in QUESTIONS[run.__name__]["choice"] if c.get("right")] == [run()]
+
+
+def test_the_right_choice_is_not_always_in_one_place():
+    places = [[bool(c.get("right")) for c in q["choice"]].index(True) for q in QUESTIONS.values()]
+    assert max(map(places.count, range(3))) <= 3
 
 
 def test_each_question_has_its_run():
