@@ -117,6 +117,16 @@ class Run:
         return [graph_figure(recording, graph.id) for graph in recording.graphs]
 
     @property
+    def taken_apart(self) -> Figure:
+        """The first graph's operations from top to bottom, as forward ran, and beside each what it keeps, to scale."""
+        from .figures import taken_apart_figure
+
+        recording = self._something()
+        if not recording.graphs:
+            raise RecordError(no_graph(recording))
+        return taken_apart_figure(recording)
+
+    @property
     def kept(self) -> Figure:
         """The ledger of what is kept as the first backward begins (at the end, if there was none), and why."""
         return self.kept_at(None)

@@ -5,6 +5,7 @@ difference_figure what two recordings of one step have different in their graphs
 kept_figure      the ledger of what is kept, and why
 memory_figure    live bytes by category, event by event
 overview_figure  code, graph, ledger and memory together
+taken_apart_figure operations from top to bottom, beside each what it keeps, to scale
 player_figure    the same, live: step by step
 picture          a graph that torchviz drew (anything in the DOT language)
 curves           a line chart
@@ -31,6 +32,7 @@ from .memory import memory_figure
 from .overview import overview_figure
 from .palette import PALETTE
 from .player import player_figure
+from .taken_apart import taken_apart_figure
 from .variants import variants_figure
 from .waterfall import waterfall_figure
 
@@ -49,6 +51,7 @@ __all__ = [
     "overview_figure",
     "picture",
     "player_figure",
+    "taken_apart_figure",
     "variants_figure",
     "waterfall_figure",
 ]
