@@ -10,10 +10,16 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import cache, wraps
+from threading import get_ident
 from typing import Any
 
 import torch
+from torch.jit import _builtins
+from torch.overrides import _get_current_function_mode_stack as _function_modes
+from torch.utils._device import DeviceContext
 from torch.utils._python_dispatch import TorchDispatchMode
+
+from .interrupts import free, held
 
 _autograd = torch._C._autograd
 
@@ -38,6 +44,9 @@ FORMULAS_THAT_LOOK = frozenset(
         "MaxPool2DWithIndicesBackward Median Min Mode Nanmedian Ormqr Prod Sort Take Topk Trace"
     ).split()
 )
+
+
+_OURS = __name__.partition(".")[0] + "."
 
 
 class DispatchMode(TorchDispatchMode):
@@ -115,6 +124,67 @@ def random_states(seen: Callable[[torch.Tensor], None]) -> AbstractContextManage
         return state
 
     return replaced((torch, torch.random), "get_rng_state", original, get_rng_state)
+
+
+def _plain(tensor: Any) -> bool:
+    return type(tensor) in (torch.Tensor, torch.nn.Parameter) and tensor.layout is torch.strided
+
+
+def _adds_bias_in_place(*args: Any, **kwargs: Any) -> Any:
+    """The shapes of result and bias, if this call of torch.nn.functional.linear adds it in place, unless it meets us.
+
+    It does but for other kinds of tensors, transforms, forward-mode differentiation, and other modes than ours.
+    """
+    given = dict(zip(("input", "weight", "bias"), args, strict=False)) | kwargs
+    tensors = [given.get(name) for name in ("input", "weight", "bias")]
+    if (
+        torch._C._len_torch_dispatch_stack() != 1
+        or not all(type(m) is DeviceContext or type(m).__module__.startswith(_OURS) for m in _function_modes())
+        or not all(map(_plain, tensors))
+        or torch._C._functorch.is_functorch_wrapped_tensor(given["bias"])
+        or tangents_run()
+    ):
+        return None
+    return (*given["input"].shape[:-1], *given["weight"].shape[:1]), given["bias"].shape
+
+
+@contextmanager
+def linear_calls(told: Callable[[Any], None]) -> Iterator[None]:
+    """Tell when torch.nn.functional.linear begins in this thread and would add its bias in place, and when it ends.
+
+    It looks whether a dispatch mode is on, or the tensors on meta, and then adds out of place. `told` gets the shapes
+    of result and bias, then None. While it runs, torch has its own function back: code that is told of operations
+    compares with that.
+    """
+    functional, original, thread = torch.nn.functional, torch._C._nn.linear, get_ident()
+    on = True
+
+    @free
+    def run(*args: Any, **kwargs: Any) -> Any:
+        return original(*args, **kwargs)
+
+    @wraps(original)
+    @held
+    def linear(*args: Any, **kwargs: Any) -> Any:
+        if not on or functional.linear is not linear or get_ident() != thread:
+            return original(*args, **kwargs)
+        try:
+            functional.linear = original
+            told(_adds_bias_in_place(*args, **kwargs))
+            return run(*args, **kwargs)
+        finally:
+            if on:
+                told(None)
+                functional.linear = linear
+
+    script = _builtins._get_builtin_table()  # torch.jit.script knows torch's function by its id
+    try:
+        script[id(linear)] = "aten::linear"
+        with replaced((functional,), "linear", original, linear):
+            yield
+    finally:
+        script.pop(id(linear), None)
+        on, told, linear = False, None, None  # somebody may have kept it: it goes on as torch's own
 
 
 @contextmanager

@@ -46,6 +46,9 @@ GONE = (
     "there."
 )
 
+#: Operations that make the product inside F.linear.
+_PRODUCTS = {"aten.mm", "aten.bmm", "aten.mv"}
+
 _active: Recorder | None = None
 _lock = threading.Lock()
 
@@ -115,6 +118,7 @@ class Recorder:
         self._failure: tuple | None = None  # the exception that left a backward pass last: its id, the pass, the node
         self._interrupts = Interrupts()
         self.trying = ""  # the operation whose kernel runs, or raised
+        self._linear: Any = None  # inside F.linear that adds its bias in place: see `_linear_runs`
         self._blind: Any = None  # while a formula runs that must not see our mode: the guard that hides it
 
     # ---------------------------------------------------------------- start and stop
@@ -151,6 +155,7 @@ class Recorder:
                 self.events.read()
             self._stack.enter_context(private.engine_entry(self._backward))
             self._stack.enter_context(private.random_states(self._random_state))
+            self._stack.enter_context(private.linear_calls(self._linear_runs))
             for hook in (
                 _module.register_module_forward_pre_hook(self._enter_module),
                 _module.register_module_forward_hook(self._leave_module, always_call=True),
@@ -665,6 +670,8 @@ class Recorder:
             event = EventNote("op", phase, place, op.name)
             if self._modules:
                 event.module = self._modules[-1]
+        if self._linear is not None and op.add and self._adds_bias(args, kwargs):
+            twin, event.op = aten.add_.Tensor, "aten.add_"
         newborn = event if op.lift else None
         live = self.live
         for tensor in tensors:
@@ -746,6 +753,19 @@ class Recorder:
             return False
         old = args[0]
         return not old.is_nested and private.owners(old) == self.capabilities.exclusive and dense(old)
+
+    def _linear_runs(self, shapes: tuple[Any, Any] | None) -> None:
+        self._linear = None if shapes is None else (*shapes, len(self.events))
+
+    def _adds_bias(self, args: tuple, kwargs: dict) -> bool:
+        """Whether this is F.linear adding its bias to the product that it has just made."""
+        if kwargs or len(args) != 2 or not all(isinstance(t, Tensor) for t in args):
+            return False
+        (product, bias), (result, shape, began) = args, self._linear
+        if product.shape != result or bias.shape != shape or product._is_view() or product.is_inference():
+            return False
+        note = self.live.get(private.storage_key(product.untyped_storage()))
+        return note is not None and note.op in _PRODUCTS and any(e is note.born for e in self.events[began:])
 
     @held
     def _random_state(self, state: Tensor) -> None:

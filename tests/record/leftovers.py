@@ -29,6 +29,7 @@ def standing() -> dict[str, Any]:
         "optimizer hooks": {n: dict(v) for n, v in vars(optimizer).items() if n.startswith("_global_") and _sized(v)},
         "engine": (torch.autograd._engine_run_backward, torch.autograd.graph._engine_run_backward),
         "random": (torch.get_rng_state, torch.random.get_rng_state),
+        "linear": (torch.nn.functional.linear, len(torch.jit._builtins._get_builtin_table())),
         "dispatch modes": _get_current_dispatch_mode_stack(),
         "function modes": _get_current_function_mode_stack(),
         "keys": (repr(torch._C._dispatch_tls_local_include_set()), repr(torch._C._dispatch_tls_local_exclude_set())),

@@ -5,9 +5,11 @@ the 8 bytes of a Python number (`x * 2`), which is no tensor of the learner's.
 """
 
 from collections import Counter
+from functools import partial
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import nn
 
 from helpers import record
@@ -43,13 +45,17 @@ def test_end_equals_the_profilers_and_peak_is_not_above(name):
 def test_each_storage_is_an_allocation_of_the_profilers(name):
     """In order, of the same size; what the profiler has beyond them comes and goes within one operator."""
     plain, watched = outcome(SCENARIOS[name]), outcome(SCENARIOS[name], "call")
-    recording = watched.recording
+    only_kernels_take_more(plain.profile, watched.recording)
+
+
+def only_kernels_take_more(profile, recording):
+    """Each storage is an allocation of the profiler's; what that has beyond them goes again as well."""
     ours = Counter(recording.storages[s].nbytes for e in recording.events for s in e.allocated)
-    theirs = Counter(e.nbytes for e in plain.profile.events if e.nbytes > 0)
+    theirs = Counter(e.nbytes for e in profile.events if e.nbytes > 0)
     ours.pop(0, None)
     assert not ours - theirs
     freed = Counter(recording.storages[s].nbytes for e in recording.events for s in e.freed)
-    gone = Counter(-e.nbytes for e in plain.profile.events if e.nbytes < 0)
+    gone = Counter(-e.nbytes for e in profile.events if e.nbytes < 0)
     freed.pop(0, None)
     assert not freed - gone
     beyond = theirs - ours
@@ -425,3 +431,200 @@ def test_a_gradient_made_before_its_leaf_is_met_is_a_gradient():
     (made,) = [e for e in run.recording.events if e.op == "aten._to_copy"]
     assert timeline(run.recording).at(len(run.recording.events) - 1)["gradients"] == 64 * 2 + 64 * 4
     assert run.recording.storages[made.allocated[0]].nbytes == 64 * 4
+
+
+# ---------------------------------------------------------------- a bias is added in place
+
+
+class Swapped(nn.Module):
+    """Two linear layers on an input that does not lie contiguous, as from (sequence, batch, features)."""
+
+    def __init__(self, dtype=torch.float32):
+        super().__init__()
+        self.up, self.down = nn.Linear(64, 256, dtype=dtype), nn.Linear(256, 16, dtype=dtype)
+
+    def forward(self, x):
+        return F.linear(
+            self.up(x.to(self.up.weight.dtype).transpose(0, 1)).transpose(0, 1), self.down.weight, bias=self.down.bias
+        )
+
+
+class Attending(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.attention = nn.MultiheadAttention(64, 4, batch_first=True)
+
+    def forward(self, x):
+        return self.attention(x, x, x, need_weights=False)[0]
+
+
+SWAPPED = {
+    "float32": (Swapped, 2),
+    "bfloat16": (partial(Swapped, torch.bfloat16), 2),
+    "attention": (Attending, 1),
+    "a layer of a transformer": (partial(nn.TransformerEncoderLayer, 64, 4, 128, 0.0, batch_first=True), 1),
+}
+
+
+def recorded(step):
+    """What a step gives while it is recorded, and the recording."""
+    given = []
+    run = record(lambda: given.append(step()))
+    return given[0], run.recording
+
+
+def additions(recording):
+    return Counter(e.op for e in recording.events if e.kind == "op" and e.op in ("aten.add", "aten.add_"))
+
+
+@pytest.mark.parametrize("name", SWAPPED)
+def test_a_linear_layer_adds_its_bias_in_place(name):
+    """Under any dispatch mode torch adds it out of place, and the product counts twice: see `private.linear_calls`."""
+    model, biases = SWAPPED[name]
+    profile, recording = compared(model, (32, 8, 64))
+    only_kernels_take_more(profile, recording)
+    assert additions(recording)["aten.add_"] == biases
+    if name == "float32":  # no kernel of its takes anything
+        assert 0 <= profile.peak - ledger_peak(recording) <= profile.peak / 1000
+
+
+@pytest.mark.parametrize("name", SWAPPED)
+def test_a_bias_without_a_graph(name):
+    model, x = SWAPPED[name][0](), torch.randn(32, 8, 64)
+
+    def step():
+        with torch.no_grad():
+            return model(x)
+
+    profile, _ = profiled(step)
+    recording = record(step).recording
+    only_kernels_take_more(profile, recording)
+    assert name != "float32" or profile.peak == ledger_peak(recording)
+
+
+def test_a_bias_without_the_cure(monkeypatch):
+    monkeypatch.setattr(private, "_adds_bias_in_place", lambda *args, **kwargs: None)
+    model, x = Swapped(), torch.randn(32, 8, 64)
+    profile, _ = profiled(lambda: model(x))
+    recording = record(lambda: model(x)).recording
+    assert ledger_peak(recording) > profile.peak
+    with pytest.raises(AssertionError):
+        only_kernels_take_more(profile, recording)
+
+
+def test_results_and_graph_of_a_bias_in_place():
+    torch.manual_seed(0)
+    model, x = Swapped(), torch.randn(32, 8, 64)
+    expected = model(x)
+    expected.sum().backward()
+    gradients = [p.grad for p in model.parameters()]
+    model.zero_grad()
+
+    def step():
+        y = model(x)
+        y.sum().backward()
+        return y
+
+    result, recording = recorded(step)
+    assert torch.equal(result, expected) and result._version == expected._version
+    assert type(result.grad_fn) is type(expected.grad_fn)
+    assert all(torch.equal(p.grad, g) for p, g in zip(model.parameters(), gradients, strict=True))
+
+
+def test_a_sum_that_the_code_writes_stays_out_of_place():
+    w, b = torch.randn(256, 64, requires_grad=True), torch.randn(256, requires_grad=True)
+    x = torch.randn(32, 8, 64).transpose(0, 1)
+
+    def step():
+        w.grad = b.grad = None
+        product = x @ w.t()
+        result = product + b
+        result.pow(2).mean().backward()
+        return product, result
+
+    plain = step()
+    result, recording = recorded(step)
+    assert additions(recording) == {"aten.add": 1}
+    assert all(torch.equal(a, b) for a, b in zip(result, plain, strict=True))
+
+
+def test_what_runs_inside_a_linear_layer_stays_as_it_is():
+    """A hook that packs what the layer keeps adds as well: to no product of the layer's."""
+    model = Swapped()
+    x, more = torch.randn(32, 8, 64), torch.randn(64)
+    before = x.clone()
+
+    def pack(tensor):
+        return tensor + more if tensor.shape[-1] == 64 and tensor.dim() > 1 else tensor
+
+    def step():
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+            return model(x)
+
+    expected = step()
+    result, recording = recorded(step)
+    assert torch.equal(result, expected) and torch.equal(x, before)
+    assert additions(recording)["aten.add"] > 0 < additions(recording)["aten.add_"]
+
+
+@pytest.mark.parametrize("kind", ["mode", "subclass", "transform"])
+def test_where_torch_itself_adds_out_of_place(kind):
+    """Other modes, kinds of tensors and transforms make torch add out of place, watched or not."""
+    model, x = nn.Linear(64, 256), torch.randn(32, 8, 64).transpose(0, 1)
+
+    class Other(private.DispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            return func(*args, **(kwargs or {}))
+
+    class Sub(torch.Tensor):
+        pass
+
+    def step():
+        if kind == "mode":
+            with Other():
+                return model(x)
+        if kind == "subclass":
+            return model(x.as_subclass(Sub)).as_subclass(torch.Tensor)
+        weights = dict(model.named_parameters())
+        return torch.func.vmap(lambda b: torch.func.functional_call(model, weights | {"bias": b}, x))(
+            torch.ones(2, 256)
+        )
+
+    expected = step()
+    result, recording = recorded(step)
+    assert torch.equal(result, expected)
+
+
+def test_linear_is_told_as_torchs_own():
+    """Code that is told of calls compares with torch.nn.functional.linear."""
+    seen = []
+
+    class Told(torch.overrides.TorchFunctionMode):
+        def __torch_function__(self, func, types, args=(), kwargs=None):
+            seen.append(func is F.linear)
+            return func(*args, **(kwargs or {}))
+
+    model, x = nn.Linear(3, 4), torch.randn(2, 3)
+
+    def step():
+        with Told():
+            model(x)
+        return F.linear
+
+    kept, _ = recorded(step)
+    assert any(seen) and F.linear is torch._C._nn.linear
+    assert torch.equal(kept(x, model.weight, model.bias), model(x))  # kept beyond its time, it is torch's own
+
+
+def test_script_inside_a_recording():
+    model, x = nn.Linear(3, 4), torch.randn(2, 3)
+    result, _ = recorded(lambda: torch.jit.script(nn.Sequential(model, nn.ReLU()))(x))
+    assert torch.equal(result, model(x).relu())
+
+
+def test_a_bias_on_meta():
+    """Torch adds out of place there too; a recording shows what a device with numbers does."""
+    model, x = Swapped().to("meta"), torch.empty(32, 8, 64, device="meta")
+    recording = record(lambda: model(x).pow(2).mean().backward()).recording
+    assert ledger_peak(recording) == ledger_peak(compared(Swapped, (32, 8, 64))[1])
+    assert additions(recording) == {"aten.add_": 2}
