@@ -112,7 +112,7 @@ def test_edges_lead_from_the_result_to_the_leaves():
     shown = printed("def edges_of(")
     assert "ReluBackward0  →  AddBackward0" in shown and "MmBackward0    →  NoneType, TBackward0" in shown
     assert shown.count("AccumulateGrad →  ends here") == 2
-    assert "with an edge from a leaf back to ReLU: no" in printed("def has_order(")
+    assert "it would have one with an edge from a leaf back to ReLU: no" in printed("def has_order(")
     assert "tensors in the region, asked of the nodes: x, y" in printed("def has_order(")
     assert "AccumulateGrad → AccumulateGrad → T → Mm → Add → Relu" in printed("stored = {node")
     found = printed("stored = {node")
@@ -195,20 +195,36 @@ def test_the_notebook_s_attention_drops_nothing_in_eval_mode(layers, name):
 
 def test_the_7b_layer():
     said("h = 4096 and 32 heads", "one sequence of 2,048 tokens", "2.4 times: near the claim, and below it")
-    said("find out what these 956 million bytes are", "the layer's whole graph", "56 operations")
+    said("find out what these 956 million bytes are", "the layer's whole run, taken apart")
+    said("56 operations, drawn as 17 steps", "the two bars at the foot of the picture are this ratio")
     shown = printed("def on_gpu(")
     assert "kept 956,334,080 B, weights 402,759,680 B" in shown
     assert f"{956_334_080 / 402_759_680:.1f}" == "2.4"
-    assert "56 operations, 16 leaves" in shown
+    assert "56 operations, 16 leaves, 74 edges, as 17 steps" in shown
+    kept, weights = (
+        numbers(re.search(rf"^  {name} +(.*) B", shown, re.M)[1])[0] for name in ("Together", "Parameters")
+    )
+    assert (kept, weights) == (956_334_080, 402_759_680) and "kept ÷ parameters = 2.374" in shown
 
 
 def test_neither_sum_keeps_anything():
-    said("neither sum has an ellipse", "white ones are memory that another ellipse counts already")
+    said("neither sum keeps anything", "`q`, `k` and `v` have one bar together, for they have one input")
     with torch.device("meta"):
         layer, x = TransformerLayer(64, 4), torch.empty(1, 8, 64)
     rows = record(layer, x).kept.rows
     assert rows and "AddBackward0" not in {row.node.name for row in rows}
-    assert printed("def on_gpu(").count("counted once") == 2, "the input of q, k and v, once more for each of two"
+    shown = printed("def on_gpu(")
+    assert re.findall(r"\[\d+\] Add .*\n +keeps (\w+)", shown) == ["nothing", "nothing"]
+    assert re.search(r"keeps .* 16,777,216 B  for q, k and v, counted once$", shown, re.M)
+    assert re.search(r"\[17\] Add +from \[11\], \[16\]", shown), "the line round the MLP"
+
+
+def test_hatched_bars_are_masks_and_pale_plates_are_kept_weights():
+    said("Hatched ones are masks of dropout", "the pale ones are kept too, but they are alive anyway")
+    shown = printed("def on_gpu(")
+    assert len(re.findall(r"keeps dropout mask .* bool ", shown)) == 3
+    kept = re.findall(r"parameter (\w+) \S+ +\([\d,]+ B\)  kept too, alive anyway: not counted", shown)
+    assert sorted(kept) == ["bias"] * 2 + ["weight"] * 8, "all weights, and LayerNorm's biases"
 
 
 def test_where_each_bar_comes_from():
