@@ -270,7 +270,7 @@ def test_what_is_kept_but_lives_anyway_is_drawn_as_in_a_graph():
     alive = {fill for words, fill in pills if "not counted" in words}
     assert alive == {GRAPH["alive"].fill} and GRAPH["live"].fill in {fill for words, fill in pills if "64 B" in words}
     assert "kept, but alive anyway" in texts(found.svg) and "kept, but alive anyway" not in texts(
-        figure("in_place").svg
+        figure("one_more").svg
     )
 
 
