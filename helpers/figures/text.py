@@ -182,7 +182,7 @@ def made(recording: Recording, storage: Storage) -> str:
     """How a storage came to be: "made by mm on line 6", "made in backward by mul, for line 6"; "" if unknown."""
     if not storage.op:
         return ""
-    by = f"by {quoted(forward_operation(storage.op))}"
+    by = f"by {quoted(forward_operation(storage.op).lstrip('_'))}"  # "_softmax" is what a user calls softmax
     event = recording.events[storage.born] if 0 <= storage.born < len(recording.events) else None
     when = moment(recording, event) if event else ""
     if when.startswith("in "):

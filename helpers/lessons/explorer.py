@@ -8,14 +8,14 @@ committed notebook, a table shows the settings worth seeing.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Collection
 from dataclasses import dataclass, fields, replace
 
 import torch
 
 from helpers.data import Recording, kept_at, kept_moment, live_storages, timeline
 from helpers.data.model import BUFFERS, PARAMETERS
-from helpers.figures import PALETTE, memory_figure, text
+from helpers.figures import PALETTE, memory_figure, plots, text
 from helpers.run import as_if_on_gpu
 
 from . import show
@@ -30,9 +30,16 @@ PRECISIONS = {
 }
 MOST_KNOWN = 128  # measurements that are remembered
 
-#: What a leaf module or an operation is called in the list of bytes by operation.
-MODULES = {"q": "q, k, v", "k": "q, k, v", "v": "q, k, v", "out": "out", "up": "up", "down": "down"}
-OPERATIONS = {"Gelu": "GELU", "Softmax": "softmax", "NativeDropout": "dropout masks", "MaskedFill": "causal mask"}
+#: Parts of a layer in forward order, as chapter 02 calls them, and the sums that they belong to.
+QKV, INTO = "q, k and v themselves", "q, k, v: their input"
+SOFTMAX, DROPPED, COPIED = "softmax: its output", "weights @ v: dropped weights", "weights @ v: weights in bf16"
+FUSED = "fused kernel: its output, logsumexp"
+CAST = ("q, k, v, out: weights in bf16", "up, down: weights in bf16")  # what autocast makes and keeps
+SUMS = {
+    "attention": ("norm1", INTO, CAST[0], QKV, SOFTMAX, "dropout1", DROPPED, COPIED, FUSED, "out", "dropout2"),
+    "MLP": ("norm2", "up", "gelu", "down", CAST[1], "dropout3"),
+}
+SPANS = {"attention": "norm1 … dropout2", "MLP": "norm2 … dropout3"}
 CHECKPOINTS = "inputs of layers, for their checkpoints"
 
 
@@ -76,13 +83,33 @@ class Measured:
     setting: Setting
     parameters: int
     kept: int  # held for backward as it begins, beyond the parameters; what checkpoints hold counts too
-    by_operation: tuple[tuple[str, int], ...]  # what each operation kept first, in forward order; adds up to `kept`
+    by_part: tuple[tuple[str, int], ...]  # what each part of the layer kept first, in forward order; adds up to `kept`
     peak: int  # highest of forward and backward, parameters and gradients too; no optimizer
     picture: str  # the memory timeline, as HTML
 
     @property
     def ratio(self) -> float:
         return self.kept / self.parameters
+
+    @property
+    def sums(self) -> dict[str, int]:
+        """Bytes of attention and of the MLP, with the LayerNorm before and the dropout behind each."""
+        return {name: sum(n for part, n in self.by_part if part in parts) for name, parts in SUMS.items()}
+
+    @property
+    def sentence(self) -> str:
+        """What is kept, in words: the sum, against the parameters, and its two halves."""
+        words = f"{both(self.kept)} kept for backward, {show.number(self.ratio)} times the parameters"
+        if not any(self.sums.values()):
+            return f"{words}: all of it {CHECKPOINTS}."
+        return (
+            f"{words}: " + ", ".join(f"{name} ({SPANS[name]}) {plots.binary(n)}" for name, n in self.sums.items()) + "."
+        )
+
+
+def both(n: int) -> str:
+    """Exact bytes, and in the unit of chapter 02's figures: "956,334,080 B (912.04 MiB)"."""
+    return f"{show.number(n, 'B')} ({plots.binary(n)})"
 
 
 _known: OrderedDict[Setting, Measured] = OrderedDict()  # the one asked for last at the end
@@ -136,23 +163,23 @@ def record_step(setting: Setting) -> Recording:
 
 
 def taken_apart(recording: Recording) -> dict[str, int]:
-    """Bytes held as backward begins, by the operation that kept them first, in forward order.
+    """Bytes held as backward begins, by the part of the layer that kept them first, in forward order.
 
-    Each storage counts once; parameters and buffers are left out, and so is the loss. What no operation kept is there
+    Each storage counts once; parameters and buffers are left out, and so is the loss. What no part kept is there
     for a checkpoint: the inputs of layers.
     """
     now = kept_moment(recording)
     held = {i: n for i, (n, kind) in live_storages(recording, now).items() if kind not in (PARAMETERS, BUFFERS)}
     parts: dict[str, int] = {}
-    scored: set[str] = set()  # modules whose attention is past its softmax
+    before: set[str] = set()  # softmaxes and dropouts that have run, by their module
     for saved in kept_at(recording, now):
         node = recording.nodes[saved.node]
         name = text.operation(node.name)
-        if name == "Softmax":
-            scored.add(node.module)
+        if name in ("Softmax", "NativeDropout"):
+            before.add(f"{node.module}:{name}")
         for i in saved.storages:
             if i in held:
-                words = operation_words(name, node.module, saved.argument, recording.storages[i].op, scored)
+                words = part_words(name, node.module, saved.argument, recording.storages[i].op, before)
                 parts[words] = parts.get(words, 0) + held.pop(i)
     rest = sum(n for i, n in held.items() if recording.storages[i].shape)
     if rest:
@@ -160,21 +187,24 @@ def taken_apart(recording: Recording) -> dict[str, int]:
     return parts
 
 
-def operation_words(name: str, module: str, argument: str, made_by: str, scored: Iterable[str]) -> str:
-    if name == "NativeLayerNorm":
-        return "LayerNorm" if argument == "input" else "LayerNorm statistics"
-    if name == "NativeDropout" and module.endswith("dropout1"):
-        return "attention's dropout mask"
-    if name == "Bmm":
-        return "weighted sum of v" if module in scored else "scores q·k"
+def part_words(name: str, module: str, argument: str, made_by: str, before: Collection[str]) -> str:
+    """The part of the layer, as chapter 02 calls it, that keeps something. before: see `taken_apart`."""
+    leaf = module.rpartition(".")[2]
+    if leaf in ("q", "k", "v", "out", "up", "down") and argument == "mat2" and made_by == "aten._to_copy":
+        return CAST[leaf in ("up", "down")]
+    if leaf in ("q", "k", "v"):
+        return INTO
+    if leaf in SUMS["attention"] or leaf in SUMS["MLP"]:
+        return leaf
+    if name == "Bmm" and argument == "self" and f"{module}:Softmax" in before:
+        return DROPPED if f"{module}.dropout1:NativeDropout" in before else COPIED
+    if name == "Bmm" or argument in ("query", "key", "value"):
+        return QKV
     if name.startswith("ScaledDotProduct"):
-        return "fused attention"
+        return FUSED
     if name == "_NoopSaveInputs":  # in torch 2.6 a checkpoint keeps them in a node of its own
         return CHECKPOINTS
-    leaf = module.rpartition(".")[2]
-    if leaf in MODULES and argument == "mat2" and made_by == "aten._to_copy":
-        return "weights cast to bf16"
-    return MODULES.get(leaf) or OPERATIONS.get(name, name)
+    return {"Softmax": SOFTMAX, "Gelu": "gelu"}.get(name, name)
 
 
 # ---------------------------------------------------------------------------------- what stands where no kernel runs
@@ -198,23 +228,25 @@ WORTH = (
 )
 TITLE = "What a Transformer keeps for backward, as on a GPU"
 LEAD = (
-    "Each row changes one thing of the first one. All are measured on tensors without numbers. With checkpointing only "
-    "the input of each layer is kept. The peak is that of forward and backward, with parameters and gradients, without "
-    "an optimizer. 1 MB = 1,000,000 B."
+    "Each row changes one thing of the first one. All are measured on tensors without numbers. Attention is what norm1 "
+    "to dropout2 keep, MLP what norm2 to dropout3 keep. With checkpointing only the input of each layer is kept. The "
+    "peak is that of forward and backward, with parameters and gradients, without an optimizer. All in MiB, 2^20 B."
 )
-HEADS = ("setting", "kept, MB", "parameters, MB", "kept ÷ parameters", "peak, MB", "most of what is kept")
+HEADS = ("setting", "kept", *SUMS, "parameters", "kept ÷ parameters", "peak", "most of what is kept")
 
 
 def cells(words: str, m: Measured) -> list[str]:
-    name, most = max(m.by_operation, key=lambda part: part[1])
-    kept, parameters, peak = (f"{n / 1e6:,.1f}" for n in (m.kept, m.parameters, m.peak))
-    return [words, kept, parameters, f"{m.ratio:.4g}", peak, f"{name}, {most / m.kept:.0%}"]
+    name, most = max(m.by_part, key=lambda part: part[1])
+    kept, attention, mlp, parameters, peak = (
+        f"{n / 2**20:,.1f}" for n in (m.kept, *m.sums.values(), m.parameters, m.peak)
+    )
+    return [words, kept, attention, mlp, parameters, show.number(m.ratio), peak, f"{name}, {most / m.kept:.0%}"]
 
 
 def table() -> tuple[str, str]:
     """The settings worth seeing as text and as HTML."""
     rows = [cells(words, measure(setting)) for words, setting in WORTH]
-    lines = text.aligned([list(HEADS), *rows], right=frozenset({1, 2, 3, 4}))
+    lines = text.aligned([list(HEADS), *rows], right=frozenset(range(1, 7)))
     html = show.paragraph(TITLE, strong=True) + show.paragraph(LEAD) + show.table(HEADS, rows)
     hint = "Run the cell in JupyterLab, VS Code or Colab to move the settings yourself."
     return "\n".join([TITLE, LEAD, "", *lines]), show.card(html + show.paragraph(hint, soft=True))
@@ -255,16 +287,21 @@ def _control(setting: Setting):
 
 
 def view(m: Measured) -> str:
-    """A measurement as HTML: the sums, bytes by operation with a bar each, the memory timeline."""
+    """A measurement as HTML: the sums, bytes by part of the layer with a bar each, the memory timeline."""
     sums = show.table(
         ("kept for backward", "parameters", "kept ÷ parameters", "peak of forward and backward"),
-        [[show.number(m.kept, "B"), show.number(m.parameters, "B"), f"{m.ratio:.4g}", show.number(m.peak, "B")]],
+        [[both(m.kept), both(m.parameters), show.number(m.ratio), both(m.peak)]],
     )
-    top = max(n for _, n in m.by_operation)
-    rows = "".join(_row(name, n, n / m.kept, n / top) for name, n in m.by_operation)
-    caption = '<caption style="text-align:left;padding:6px 0 2px 0;">Kept for backward, by operation</caption>'
-    named = (("operation", _CELL), ("bytes", _NUMBER), ("share", _NUMBER))
-    head = "".join(f'<th scope="col" style="{style}">{words}</th>' for words, style in named)
+    top = max(n for _, n in m.by_part)
+    rows = ""
+    for name, parts in SUMS.items():
+        mine = [(part, n) for part, n in m.by_part if part in parts]
+        rows += "".join(_row(part, n, m.kept, n / top) for part, n in mine)
+        rows += _row(f"{name}, together ({SPANS[name]})", m.sums[name], m.kept, None) if mine else ""
+    rows += "".join(_row(part, n, m.kept, n / top) for part, n in m.by_part if not _in_a_sum(part))
+    caption = '<caption style="text-align:left;padding:6px 0 2px 0;">Kept for backward, part by part</caption>'
+    named = (("part", _CELL), ("bytes", _NUMBER), ("", _NUMBER), ("share", _NUMBER))
+    head = "".join(f'<th scope="col" style="{style}">{words}</th>' if words else "<td></td>" for words, style in named)
     style = "border-collapse:collapse;font-size:13px;width:100%;"
     return f'{sums}<table style="{style}">{caption}<tr>{head}<td></td></tr>{rows}</table>{m.picture}'
 
@@ -273,10 +310,18 @@ _CELL = "text-align:left;padding:2px 14px 2px 4px;font-weight:normal;white-space
 _NUMBER = _CELL.replace("text-align:left", "text-align:right")
 
 
-def _row(name: str, n: int, share: float, length: float) -> str:
+def _in_a_sum(part: str) -> bool:
+    return any(part in parts for parts in SUMS.values())
+
+
+def _row(name: str, n: int, kept: int, length: float | None) -> str:
+    """A part with its bar, `length` of the longest; None for a sum, in bold and without one."""
     colour = f"background-color:{PALETTE['kept for backward']};border:1px solid {PALETTE['ink']};"
-    bar = f"height:11px;width:{100 * length:.2f}%;{colour}"
+    bar = "" if length is None else f'<div style="height:11px;width:{100 * length:.2f}%;{colour}"></div>'
+    bold = "font-weight:bold;" if length is None else ""
+    said = (f"{n:,}", plots.binary(n) if n >= 1024 else "", f"{n / kept:.1%}")
+    cells = "".join(f'<td style="{_NUMBER}{bold}">{words}</td>' for words in said)
     return (
-        f'<tr><th scope="row" style="{_CELL}">{show.inline(name)}</th><td style="{_NUMBER}">{n:,}</td>'
-        f'<td style="{_NUMBER}">{share:.1%}</td><td style="width:45%;"><div style="{bar}"></div></td></tr>'
+        f'<tr><th scope="row" style="{_CELL}{bold}">{show.inline(name)}</th>{cells}'
+        f'<td style="width:40%;">{bar}</td></tr>'
     )

@@ -28,7 +28,7 @@ SLIDERS = {
 }
 CHOICES = {"precision": tuple(PRECISIONS), "attention": ATTENTION}
 SWITCHES = {"dropout": "dropout", "checkpointing": "a checkpoint per layer"}
-WIDE = "gradients-explorer"
+WIDE, OLD = "gradients-explorer", "gradients-old"  # classes: of the card; of numbers that are of another setting
 # A slider's handle is what takes the keys, and ipywidgets gives it no name: label and readout are its name and value.
 NAMED = f"""
 const card = this.closest('.{CARD}');
@@ -53,6 +53,7 @@ WIRED = f"""<style onload="{escape(NAMED)}">
 .{CARD} .noUi-handle, .{CARD} .ui-slider-handle {{ border: 1px solid #57606a; background-color: #eaedf0; }}
 .{CARD} .widget-readout {{ color: #1f2328; overflow: visible; }}
 .{CARD} .widget-checkbox label {{ color: #1f2328; }}
+.{CARD} .{OLD} {{ opacity: 0.3; }}
 </style>"""
 
 
@@ -112,12 +113,13 @@ class ExplorerControl:
             setting.check()
         except LessonError as error:
             self._say(str(error), urgent=True)
-            self.result.value = ""
+            self._put("")
             return
         if self.known(setting):
             self._show()
             return
         self._say(self._measuring(setting))
+        self.result.add_class(OLD)
         try:
             self.waiting = asyncio.get_running_loop().call_later(REST, self._show)
         except RuntimeError:  # no loop that could wake us: now
@@ -125,7 +127,8 @@ class ExplorerControl:
 
     def _measuring(self, setting: Setting) -> str:
         expected = setting.layers * self.seconds
-        return f"Measuring… this takes about {expected:.0f} s." if expected >= SLOW else "Measuring…"
+        more = f" This takes about {expected:.0f} s." if expected >= SLOW else ""
+        return "Measuring…" + more
 
     def _show(self) -> None:
         """Measure what the controls show now, and show it."""
@@ -136,12 +139,16 @@ class ExplorerControl:
             found = self.measure(setting)
         except Exception as error:  # what is raised here would be lost, and the note would go on saying "Measuring…"
             self._say(f"This setting could not be measured: {error}", urgent=True)
-            self.result.value = ""
+            self._put("")
             return
         if fresh:
             self.seconds = (time.perf_counter() - begun) / setting.layers
-        self.result.value = view(found)
-        self._say(f"{show.number(found.kept, 'B')} kept for backward, {found.ratio:.4g} times the parameters.")
+        self._put(view(found))
+        self._say(found.sentence)
+
+    def _put(self, result: str) -> None:
+        self.result.value = result
+        self.result.remove_class(OLD)
 
     def _say(self, words: str, *, urgent: bool = False) -> None:
         self.note.value = spoken(words, urgent=urgent)

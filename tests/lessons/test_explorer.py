@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import gc
+import json
 import random
 import re
 import subprocess
@@ -18,10 +19,13 @@ import helpers
 from helpers import LessonError, as_if_on_gpu, record
 from helpers.data import kept_bytes, timeline
 from helpers.data.model import PARAMETERS
+from helpers.figures import memory_figure, plots
+from helpers.figures.bundle import prose
 from helpers.lessons import explorer, explorer_controls
 from helpers.lessons.explorer import (
     CHECKPOINTS,
     WORTH,
+    Measured,
     Setting,
     explore_transformer,
     measure,
@@ -33,6 +37,7 @@ from helpers.lessons.transformer import Transformer, TransformerLayer
 from tests.figures.sound import texts
 from tools.stamp import ROOT
 
+from . import own
 from .test_controls import VIEW, alive, parts
 
 SMALL = Setting(layers=2, batch=2, sequence=32, width=48, heads=4)
@@ -98,11 +103,11 @@ def test_values_are_those_of_a_direct_measurement(setting):
     found = measure(setting)
     assert found.parameters == parameters and found.peak == max(timeline(recording).totals)
     assert found.ratio == found.kept / parameters
-    assert found.kept == sum(n for _, n in found.by_operation) and all(n > 0 for _, n in found.by_operation)
+    assert found.kept == sum(n for _, n in found.by_part) and all(n > 0 for _, n in found.by_part)
     size = 2 if setting.precision == "bf16" else 4
     inputs = setting.layers * setting.batch * setting.sequence * setting.width * size
     if setting.checkpointing:
-        assert found.by_operation == ((CHECKPOINTS, inputs),)
+        assert found.by_part == ((CHECKPOINTS, inputs),)
     else:
         assert found.kept == kept_bytes(recording)
     # as backward begins: parameters, what is kept, the loss and its gradient
@@ -115,21 +120,25 @@ def test_values_are_those_of_a_direct_measurement(setting):
 def test_the_published_example_taken_apart():
     s, b, h, a = 2048, 1, 4096, 32
     sbh, square = s * b * h, a * s * s * b
-    found = dict(measure(Setting()).by_operation)
+    found = dict(measure(Setting()).by_part)
+    statistics = 8 * s * b  # mean and inverse deviation of each row, float32
     assert found == {
-        "LayerNorm": 4 * sbh,
-        "LayerNorm statistics": 16 * s * b,
-        "q, k, v": 2 * sbh,
-        "scores q·k": 4 * sbh,
-        "softmax": 2 * square,
-        "attention's dropout mask": square,
-        "weighted sum of v": 2 * square + 2 * sbh,
+        "norm1": 2 * sbh + statistics,
+        "q, k, v: their input": 2 * sbh,
+        "q, k and v themselves": 6 * sbh,
+        "softmax: its output": 2 * square,
+        "dropout1": square,
+        "weights @ v: dropped weights": 2 * square,
         "out": 2 * sbh,
-        "dropout masks": 2 * sbh,
+        "dropout2": sbh,
+        "norm2": 2 * sbh + statistics,
         "up": 2 * sbh,
-        "GELU": 8 * sbh,
+        "gelu": 8 * sbh,
         "down": 8 * sbh,
+        "dropout3": sbh,
     }
+    sums = measure(Setting()).sums
+    assert sums == {"attention": 13 * sbh + 5 * square + statistics, "MLP": 21 * sbh + statistics}
     assert sum(found.values()) == 956_334_080
 
 
@@ -152,10 +161,66 @@ def test_the_picture_is_the_timeline_and_names_no_line_of_ours():
 
 
 def test_what_autocast_keeps_beside():
-    found, plain = (dict(measure(replace(SMALL, precision=p)).by_operation) for p in ("autocast bf16", "bf16"))
+    found, plain = (dict(measure(replace(SMALL, precision=p)).by_part) for p in ("autocast bf16", "bf16"))
     weights = 12 * SMALL.width**2 * SMALL.layers
-    assert found["weights cast to bf16"] == 2 * weights
-    assert found["q, k, v"] == 3 * plain["q, k, v"]  # each of three casts its input for itself
+    assert found["q, k, v, out: weights in bf16"] == 2 * weights / 3
+    assert found["up, down: weights in bf16"] == 2 * weights * 2 / 3
+    into = "q, k, v: their input"
+    assert found[into] == 3 * plain[into]  # each of three casts its input for itself
+
+
+MEASURED = """
+with torch.device("meta"):
+    layer, x = Layer(4096, 32).to(torch.bfloat16), torch.empty(1, 2048, 4096, dtype=torch.bfloat16)
+run = as_if_on_gpu(layer, x)
+"""
+
+
+def test_parts_are_those_of_chapter_02():
+    """The same names and bytes as the chapter's own cells find in its own layer."""
+    cells = json.loads((ROOT / "notebooks" / "02_computation_graph.ipynb").read_text(encoding="utf-8"))["cells"]
+    code = ["".join(c["source"]) for c in cells if c["cell_type"] == "code"]
+    parts = (
+        "import torch, math\nfrom torch import nn\nimport torch.nn.functional as F\nfrom helpers import as_if_on_gpu",
+    )
+    for begin in ("def explicit(", "class Layer(", "def part("):
+        parts += tuple(c for c in code if f"\n{begin}" in f"\n{c}")
+    assert len(parts) == 4
+    own.cell("\n\n".join((*parts, MEASURED)), found := {}, "<cell of chapter 02>")
+    theirs = {}
+    for row in found["run"].kept.all_rows:
+        if row.counted:
+            name = found["part"](row)
+            theirs[name] = theirs.get(name, 0) + row.counted
+    assert dict(measure(Setting()).by_part) == theirs
+
+
+@pytest.mark.parametrize("setting", [s for s in some_settings() if not s.checkpointing], ids=str)
+def test_attention_and_mlp_are_all_of_it(setting):
+    m = measure(setting)
+    assert sum(m.sums.values()) == m.kept and list(m.sums) == ["attention", "MLP"]
+    names = [name for name, _ in m.by_part]
+    assert {*names} <= {name for parts in explorer.SUMS.values() for name in parts}
+    assert (explorer.FUSED in names) == (setting.attention == "fused")
+    assert (explorer.SOFTMAX in names) == (setting.attention == "explicit")
+    assert (explorer.DROPPED in names) == (setting.attention == "explicit" and setting.dropout)
+    assert all(explorer.SPANS[name] in m.sentence and plots.binary(n) in m.sentence for name, n in m.sums.items())
+    assert all(explorer.SPANS[name] in explorer.view(m) and f"{n:,}" in explorer.view(m) for name, n in m.sums.items())
+
+
+def test_numbers_can_be_read():
+    """Of a very long sequence in a narrow layer: not 1.089e+05."""
+    m = Measured(SMALL, 1_000, 108_912_345, (("up", 108_912_345),), 3, "")
+    assert m.ratio > 1e5 and "108,900 times the parameters" in m.sentence
+    assert explorer.cells("x", m)[5] == "108,900" and "108,912,345 B (103.87 MiB) kept for backward" in m.sentence
+    for words in (m.sentence, explorer.view(m), *explorer.cells("x", m)):
+        assert not re.search(r"\de\+\d", words)
+
+
+def test_the_picture_calls_operations_as_a_reader_does():
+    for more in ({}, {"checkpointing": True}, {"precision": "autocast bf16"}):
+        plain = memory_figure(record_step(Setting(**more))).text
+        assert "by softmax" in plain and not re.search(r"made.* by _", plain)
 
 
 def test_nothing_is_left_behind():
@@ -215,10 +280,9 @@ def test_the_table_is_measured_and_each_time_the_same(steps):
         m = measure(setting)
         row = next(x for x in plain.split("\n") if x.strip().startswith(f"{words}  "))
         cells = row.strip().split("  ")
-        assert [c.strip() for c in cells if c.strip()][1:5] == [
-            f"{m.kept / 1e6:,.1f}", f"{m.parameters / 1e6:,.1f}", f"{m.ratio:.4g}", f"{m.peak / 1e6:,.1f}"
-        ]  # fmt: skip
-        assert f"{m.kept / 1e6:,.1f}" in html
+        mib = [f"{n / 2**20:,.1f}" for n in (m.kept, m.sums["attention"], m.sums["MLP"], m.parameters, m.peak)]
+        assert [c.strip() for c in cells if c.strip()][1:7] == [*mib[:4], f"{m.ratio:.4g}", mib[4]]
+        assert all(n in html for n in mib)
     assert not [x for x in plain.split("\n") if x != x.rstrip()]
 
 
@@ -271,8 +335,8 @@ def test_what_is_displayed(control, kernel, capsys):
         "a checkpoint per layer",
     ]  # fmt: skip
     m = measure(control.setting)
-    assert f"{m.kept:,}\u00a0B kept for backward" in control.note.value and 'role="status"' in control.note.value
-    for name, n in m.by_operation:
+    assert prose(m.sentence) in control.note.value and 'role="status"' in control.note.value
+    for name, n in m.by_part:
         assert f"{n:,}" in control.result.value and name.replace("'", "&#x27;") in control.result.value
     assert m.picture in control.result.value and "<caption" in control.result.value
     assert not parts(control.widget, widgets.Output)
@@ -285,12 +349,14 @@ def test_only_the_last_setting_of_a_drag_is_measured(control, steps):
         for n in (1, 4, 8, 16, 32):
             control.inputs["batch"].value = n
             assert "Measuring…" in control.note.value and not steps
+            assert explorer_controls.OLD in control.result._dom_classes  # the old numbers are dimmed
             waits.append(control.waiting)
             assert [w.cancelled() for w in waits] == [True] * (len(waits) - 1) + [False]  # each begins the rest anew
         control.inputs["dropout"].value = False
         await asyncio.sleep(0.5)
 
     asyncio.run(drag())
+    assert explorer_controls.OLD not in control.result._dom_classes
     assert steps == [replace(control.setting, batch=32, dropout=False)] == [control.setting]
     assert "kept for backward" in control.note.value
 
@@ -306,6 +372,7 @@ def test_what_is_known_is_shown_at_once(control, steps):
         control.inputs["attention"].value = "explicit"
         control.inputs["layers"].value = 2
         assert (control.setting, control.result.value) == first and control.waiting is None
+        assert explorer_controls.OLD not in control.result._dom_classes
         await asyncio.sleep(0.5)
 
     asyncio.run(there_and_back())
@@ -340,12 +407,13 @@ def test_an_error_is_told(control, monkeypatch):
     monkeypatch.setattr(control, "measure", broken)
     control.inputs["heads"].value = 8
     assert "could not be measured: no such kernel" in control.note.value
+    assert control.result.value == "" and explorer_controls.OLD not in control.result._dom_classes
 
 
 def test_what_takes_long_says_so(control):
     assert control._measuring(control.setting) == "Measuring…"
     control.seconds = 0.3
-    assert control._measuring(replace(control.setting, layers=48)) == "Measuring… this takes about 14 s."
+    assert control._measuring(replace(control.setting, layers=48)) == "Measuring… This takes about 14 s."
 
 
 def test_run_again_piles_nothing_up(kernel):
