@@ -20,7 +20,7 @@ from ..data.model import PARAMETERS, Recording, Storage
 from ..record import Recorder, RecordError
 from ..record.interrupts import Interrupts, held
 from . import private
-from .choices import Choices, in_force
+from .choices import SPARSE_GRADIENT, Choices, in_force
 
 _ITEM = ("item()", "float(), int(), bool(), `if tensor:` and an f-string with :.3f")
 _COPY = ("a copy to the CPU", "cpu(), numpy(), tolist() and to('cpu')")
@@ -56,7 +56,10 @@ _NO_NUMBERS = (
     (re.compile(r"aten::(\w+)[\w.]*: attempted to run this operator with Meta tensors"), ""),
 )
 #: How torch says that an operation got tensors of two devices, one of them ours; and that it looked for a GPU.
-_TWO_DEVICES = re.compile(r"(?s)expected device meta|on the same device.*\bmeta\b")
+_TWO_DEVICES = re.compile(
+    r"(?s)expected device meta|device meta is not on the expected device|(on|in) the same device\b.*\bmeta\b"
+    r"|same device type\b.*\bmeta\b"
+)
 _NO_GPU = re.compile(
     r"not compiled with CUDA|NVIDIA driver|CUDA driver version|no attribute '_cuda_|CUDA generator"
     r"|reset_peak_memory_stats|instantiate dummy base class|accelerator device when none"
@@ -71,8 +74,9 @@ class AsIfOnGPU:
     Limits: what kernels take inside themselves is not seen; cuDNN's LSTM and GRU keep a reserve that only cuDNN knows
     (here they run operation by operation), and its attention, which newest cards prefer, is taken for flash; GradScaler
     stays off, since it would have to look at numbers; attention layers in evaluation take the path of training;
-    torch.autocast("cuda") that was made before the run (a decorator, say) stays off, as torch made it without a GPU; a
-    matrix product of a tensor on the CPU with one of the run is not refused.
+    torch.autocast("cuda") that was made before the run (a decorator, say) stays off, as torch made it without a GPU;
+    sparse gradients are refused; of operations that CUDA refuses for a tensor on the CPU, rare ones may run. Code that
+    asks is told the truth: x.is_cuda is False, x.device.type "meta", torch.cuda.is_available() what it is here.
     """
 
     def __init__(self, choices: Choices) -> None:
@@ -126,6 +130,12 @@ class AsIfOnGPU:
             why = (
                 "a tensor on the CPU meets one on the GPU, which a GPU refuses too. Make it there, under `with "
                 'torch.device("meta"):`, or move it: x.to("cuda").'
+            )
+        elif message == SPARSE_GRADIENT:
+            why = (
+                "this gradient is sparse: how many rows it has is in the numbers of the indices, and as if on a GPU "
+                "tensors have none. Take sparse=True (sparse_grad=True) out, with an optimizer that takes dense "
+                "gradients, or run the step for real, with record()."
             )
         elif _NO_GPU.search(message):
             why = (
@@ -183,7 +193,9 @@ def assumed(choices: Choices) -> str:
     attention = {"auto": "attention by the kernel that CUDA chooses", "math": "attention by matrix products"}
     parts = [
         attention.get(choices.attention, f"attention by the {choices.attention} kernel"),
-        "optimizers on all parameters at once (foreach)" if choices.foreach else "optimizers on one parameter a time",
+        "optimizers on "
+        + ("all parameters at once (foreach, " if choices.foreach else "one parameter a time (")
+        + "unless they say otherwise)",
         "dropout with a mask of one byte an element" if choices.dropout else "dropout with meta's mask",
         "RMSNorm in one kernel" if choices.rms_norm else "RMSNorm as a chain of operations",
         "CUDA's autocast" if choices.autocast else "no autocast",

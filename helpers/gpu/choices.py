@@ -22,8 +22,18 @@ aten = torch.ops.aten
 CUBLAS_WORKSPACE = 8_519_680
 HOPPER_WORKSPACE = 33_554_432
 
-#: Operations made of matrix products.
+#: Matrix products, and operations made of them.
+PRODUCTS = "mm addmm bmm baddbmm addbmm mv addmv dot vdot _addmm_activation"
 COMPOSITE = "linear matmul einsum"
+
+#: Operations that meta runs on tensors of two devices, where CUDA refuses.
+ONE_DEVICE = (
+    f"{PRODUCTS} convolution embedding _embedding_bag _embedding_bag_forward_only gather index_select index_add "
+    "scatter.src scatter.value scatter_add scatter_reduce.two rms_norm scaled_dot_product_attention"
+)
+SPARSE_GRADIENT = "A sparse gradient has no rows on meta."
+#: Operations that give one.
+SPARSE = "embedding_sparse_backward _embedding_bag_backward _gather_sparse_backward"
 
 ATTENTION = ("auto", "flash", "efficient", "math")
 
@@ -36,7 +46,8 @@ class Choices:
         softmax, what meta runs), or "auto", as CUDA chooses.
     foreach: whether optimizers and gradient clipping work on all parameters at once, as they do by default on CUDA.
     dropout: whether dropout keeps a mask of one byte an element (native_dropout), or meta's, as wide as its input.
-    rms_norm: whether F.rms_norm is one kernel that keeps its input and one number a row, or a chain of operations.
+    rms_norm: whether F.rms_norm is one kernel that keeps its input and one number a row, or a chain of operations (as
+        it is under torch.func's transforms in any case).
     autocast: whether torch.autocast("cuda") casts as CUDA does, or, as on meta, does nothing.
     workspace: bytes of workspace that cuBLAS takes, once in the forward thread and once in backward's; 0 for none.
     """
@@ -70,6 +81,8 @@ def in_force(choices: Choices) -> Iterator[None]:
         rules["dropout"] = _dropout
     if choices.rms_norm and private.overload("_fused_rms_norm") is not None:  # before, CUDA had no such kernel either
         rules["rms_norm"] = _rms_norm
+    rules |= {"softmax.int": _softmax, "log_softmax.int": _softmax} | dict.fromkeys(SPARSE.split(), _sparse)
+    rules |= {name: _on_one_device(rules.get(name)) for name in ONE_DEVICE.split()}
     with ExitStack() as stack:
         stack.callback(workspaces.held.clear)
         if choices.foreach:
@@ -98,8 +111,7 @@ class Workspaces:
         self.held: dict[bool, Tensor] = {}  # whether in backward → the workspace
 
     def rules(self) -> dict[str, private.Rule]:
-        products = "mm addmm bmm baddbmm addbmm mv addmv dot vdot _addmm_activation"
-        return dict.fromkeys(products.split(), self.product) | dict.fromkeys(COMPOSITE.split(), self.composite)
+        return dict.fromkeys(PRODUCTS.split(), self.product) | dict.fromkeys(COMPOSITE.split(), self.composite)
 
     def product(self, op: Any, args: tuple, kwargs: dict) -> Any:
         thread = private.in_backward()
@@ -125,7 +137,10 @@ def _dropout(op: Any, args: tuple, kwargs: dict) -> Any:
 
 
 class FusedRMSNorm(torch.autograd.Function):
-    """Keeps what CUDA's kernel keeps: input, weight, and the inverse root mean square of each row in float32."""
+    """Keeps what CUDA's kernel keeps: input, weight, and the inverse root mean square of each row in float32.
+
+    Its backward is one kernel; with create_graph=True it is, as on CUDA, a chain that can be differentiated again.
+    """
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, shape: tuple[int, ...], weight: Tensor | None) -> Tensor:
@@ -134,14 +149,29 @@ class FusedRMSNorm(torch.autograd.Function):
         wide = torch.float64 if x.dtype is torch.float64 else torch.float32
         scale = x.new_empty((*rows, *[1] * len(shape)), dtype=wide)
         ctx.save_for_backward(x, weight, scale)
+        ctx.over = tuple(range(-len(shape), 0))
         return out
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        x, weight, _ = ctx.saved_tensors
+        x, weight, scale = ctx.saved_tensors
+        if torch.is_grad_enabled():
+            return _rms_norm_backward(x, weight, gradient, ctx.over, scale.dtype)
         of_x = torch.empty_like(x) if ctx.needs_input_grad[0] else None
         of_weight = torch.empty_like(weight) if ctx.needs_input_grad[2] else None
         return of_x, None, of_weight
+
+
+def _rms_norm_backward(
+    x: Tensor, weight: Tensor | None, gradient: Tensor, over: tuple[int, ...], wide: torch.dtype
+) -> tuple[Tensor | None, ...]:
+    """dL/dx and dL/dweight of y = weight·x/rms(x), in operations that autograd knows."""
+    scale = x.to(wide).pow(2).mean(over, keepdim=True).rsqrt()
+    normal, into = x.to(wide) * scale, gradient.to(wide)
+    of_weight = None if weight is None else (into * normal).sum_to_size(weight.shape).to(weight.dtype)
+    into = into if weight is None else into * weight
+    of_x = (into - normal * (into * normal).mean(over, keepdim=True)) * scale
+    return of_x.to(x.dtype), None, of_weight
 
 
 def _rms_norm(op: Any, args: tuple, kwargs: dict) -> Any:
@@ -149,9 +179,39 @@ def _rms_norm(op: Any, args: tuple, kwargs: dict) -> Any:
     names = ("input", "normalized_shape", "weight", "eps")
     given = dict(zip(names, args, strict=False)) | kwargs
     x, weight = given["input"], given.get("weight")
-    if not _on_meta(x) or (weight is not None and weight.dtype is not x.dtype):
+    if not _on_meta(x) or (weight is not None and weight.dtype is not x.dtype) or private.transforms_run():
         return NotImplemented
     return FusedRMSNorm.apply(x, tuple(given["normalized_shape"]), weight)
+
+
+# -------------------------------------------------------------------- softmax, and what CUDA refuses
+
+
+def _softmax(op: Any, args: tuple, kwargs: dict) -> Any:
+    """From float16 to float32 CUDA's kernel widens as it reads, with no copy before it."""
+    given = dict(zip(("self", "dim", "dtype"), args, strict=False)) | kwargs
+    x = given["self"]
+    if not _on_meta(x) or x.dtype is not torch.float16 or given.get("dtype") is not torch.float32:
+        return NotImplemented
+    kernel = aten._softmax if op is aten.softmax.int else aten._log_softmax
+    return kernel.default(x, given["dim"], True)
+
+
+def _sparse(op: Any, args: tuple, kwargs: dict) -> Any:
+    given = dict(zip([a.name for a in op._schema.arguments], args, strict=False)) | kwargs
+    if not any(map(_on_meta, args)) or not given.get("sparse", True):  # a bag has one backward for both kinds
+        return NotImplemented
+    raise RuntimeError(SPARSE_GRADIENT)
+
+
+def _on_one_device(rule: private.Rule | None) -> private.Rule:
+    def run(op: Any, args: tuple, kwargs: dict) -> Any:
+        devices = {t.device.type for t in (*args, *kwargs.values()) if isinstance(t, Tensor)}
+        if devices == {"cpu", "meta"}:
+            raise RuntimeError("Expected all tensors to be on the same device, but found cpu and meta.")
+        return NotImplemented if rule is None else rule(op, args, kwargs)
+
+    return run
 
 
 # -------------------------------------------------------------------- attention

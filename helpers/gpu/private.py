@@ -120,6 +120,11 @@ def in_backward() -> bool:
     return torch._C._current_graph_task_id() != -1
 
 
+def transforms_run() -> bool:
+    """Whether one of torch.func's transforms (vmap, grad) is at work."""
+    return torch._C._functorch.peek_interpreter_stack() is not None
+
+
 @contextmanager
 def foreach_by_default() -> Iterator[None]:
     """Optimizers and gradient clipping take their multi-tensor form for meta tensors too, as they do on CUDA."""

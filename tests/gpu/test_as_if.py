@@ -82,6 +82,7 @@ def test_twice_gives_the_same():
 def test_what_it_takes_for_granted_is_said():
     note, beside = as_if_on_gpu(training, *mlp()).recording.notes[-2:]
     assert note.startswith("As if on a GPU: attention by the kernel that CUDA chooses, optimizers on all parameters")
+    assert " at once (foreach, unless they say otherwise), dropout with" in note
     assert "8,519,680 B of cuBLAS workspace a thread" in note
     assert beside == "Tensors on the CPU (20 B) are left out: they take nothing of a GPU's memory."  # AdamW's counters
     note = as_if_on_gpu(lambda: torch.empty(3, device="cuda"), **OFF).recording.notes[-1]
@@ -297,9 +298,91 @@ def test_what_asks_a_gpu(ask):
         as_if_on_gpu(lambda: ask())
 
 
-def test_tensors_of_two_devices():
+def here(*shape, dtype=torch.float32):
+    return torch.ones(shape, dtype=dtype)
+
+
+HEADS = (2, 3, 8, 16)
+
+
+@pytest.mark.parametrize(
+    "mixed",
+    [
+        lambda: meta(4, 8) + torch.rand(4, 8),
+        lambda: meta(4, 8) @ here(8, 2),
+        lambda: F.linear(here(4, 8), meta(2, 8)),
+        lambda: F.embedding(torch.arange(3), meta(5, 4)),
+        lambda: F.embedding_bag(torch.arange(4).view(2, 2), meta(5, 4)),
+        lambda: torch.gather(meta(3, 4), 1, here(3, 4, dtype=torch.long)),
+        lambda: torch.index_select(meta(3, 4), 1, torch.arange(2)),
+        lambda: meta(3, 4).index_add(0, torch.arange(3), meta(3, 4)),
+        lambda: meta(3, 4).scatter(1, here(3, 4, dtype=torch.long), 1.0),
+        lambda: F.conv1d(meta(2, 3, 5), here(4, 3, 2)),
+        lambda: F.conv2d(here(2, 3, 5, 5), meta(4, 3, 2, 2)),
+        lambda: F.scaled_dot_product_attention(*(meta(*HEADS) for _ in range(3)), attn_mask=here(8, 8)),
+        lambda: F.scaled_dot_product_attention(meta(*HEADS), here(*HEADS), meta(*HEADS)),
+        lambda: F.rms_norm(meta(2, 8), (8,), here(8)),
+        lambda: F.layer_norm(meta(2, 8), (8,), here(8)),
+        lambda: torch.where(here(3) > 0, meta(3), meta(3)),
+        lambda: meta(3).masked_fill(here(3) > 0, 1.0),
+        lambda: F.cross_entropy(meta(3, 4), torch.arange(3)),
+        lambda: F.binary_cross_entropy_with_logits(meta(3), here(3)),
+    ],
+)
+@pytest.mark.parametrize("workspace", [0, None])
+def test_tensors_of_two_devices(mixed, workspace):
     with pytest.raises(RecordError, match=r"a tensor on the CPU meets one on the GPU, .* x\.to\(\"cuda\"\)"):
-        as_if_on_gpu(lambda: meta(4, 8) + torch.rand(4, 8))
+        as_if_on_gpu(lambda: mixed(), workspace=workspace)
+
+
+@pytest.mark.parametrize("autocast", [True, False])
+def test_a_bias_is_added_in_place(autocast):
+    """Where the input does not lie contiguous; meta's own linear adds out of place, CUDA's does not."""
+    with torch.device("meta"):
+        layer, x = torch.nn.Linear(64, 256), torch.empty(32, 8, 64).transpose(0, 1)
+
+    def step():
+        with torch.autocast("cuda", dtype=torch.bfloat16, enabled=autocast):
+            layer(x)
+
+    seen = [e.op for e in as_if_on_gpu(step).recording.events]
+    assert "aten.add_" in seen and "aten.add" not in seen
+
+
+def test_what_cuda_does_with_a_tensor_on_the_cpu():
+    """An index on the CPU, a number in a tensor, and what runs on the CPU alone."""
+    run = as_if_on_gpu(lambda: (meta(3, 4)[torch.arange(2)] * torch.tensor(2.0), here(2, 2) @ here(2, 2)))
+    assert "aten.index" in {e.op for e in run.recording.events}
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        lambda: F.embedding(meta(7).long(), meta(50, 16).requires_grad_(), sparse=True).sum().backward(),
+        lambda: (
+            F.embedding_bag(meta(7, 2).long(), meta(50, 16).requires_grad_(), sparse=True, mode="sum").sum().backward()
+        ),
+        lambda: torch.gather(meta(3, 4).requires_grad_(), 1, meta(3, 4).long(), sparse_grad=True).sum().backward(),
+    ],
+    ids=["embedding", "bag", "gather"],
+)
+def test_a_sparse_gradient(step):
+    """It would have no rows, and its optimizer nothing to do."""
+    with pytest.raises(
+        RecordError, match="stopped on line .*: this gradient is sparse: how many rows it has is in the"
+    ):
+        as_if_on_gpu(lambda: step())
+
+
+def test_a_sparse_layer_without_gradients_runs():
+    with torch.no_grad():
+        as_if_on_gpu(lambda: F.embedding(meta(7).long(), meta(50, 16), sparse=True))
+
+
+def test_code_that_asks_is_told_the_truth():
+    seen = []
+    as_if_on_gpu(lambda: seen.extend((meta(3).is_cuda, meta(3).cuda().device.type, torch.cuda.is_available())))
+    assert seen == [False, "meta", torch.cuda.is_available()]
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from helpers import as_if_on_gpu
 from helpers.data import kept_bytes, timeline
 from helpers.gpu import CUBLAS_WORKSPACE, HOPPER_WORKSPACE, Choices
+from helpers.gpu.choices import _rms_norm_backward
 from helpers.gpu.private import overload
 from helpers.record import RecordError
 
@@ -409,6 +410,53 @@ def test_rms_norm_backward_gives_both_gradients(fused):
     assert x.grad is None and weight.grad.shape == weight.shape
 
 
+def test_rms_norm_twice_differentiated(fused):
+    """With create_graph backward is a chain; without, one operation for each gradient."""
+    x, weight = meta(10, 100), meta(100)
+
+    def step():
+        grads = torch.autograd.grad(F.rms_norm(x, (100,), weight).sum(), (x, weight), create_graph=True)
+        assert [g.shape for g in grads] == [x.shape, weight.shape] and all(g.requires_grad for g in grads)
+        sum(g.pow(2).sum() for g in grads).backward()
+
+    for choice in (True, False):
+        x.grad = weight.grad = None
+        watch(step, rms_norm=choice)
+        assert x.grad.shape == x.shape and weight.grad.shape == weight.shape
+
+
+@pytest.mark.parametrize("weighted", [True, False])
+@pytest.mark.parametrize("over", [(5,), (4, 5)])
+def test_the_chain_is_the_gradient_of_rms_norm(weighted, over):
+    """With numbers, against autograd through the definition; and once more differentiated."""
+    x = torch.randn(3, 4, 5, dtype=DOUBLE, requires_grad=True)
+    weight = torch.randn(over, dtype=DOUBLE, requires_grad=True) if weighted else None
+    wanted = [t for t in (x, weight) if t is not None]
+    into = torch.randn(3, 4, 5, dtype=DOUBLE)
+    dims = tuple(range(-len(over), 0))
+    y = F.rms_norm(x, over, weight, eps=0.0)
+    expected = torch.autograd.grad(y, wanted, into, create_graph=True)
+    of_x, _, of_weight = _rms_norm_backward(x, weight, into, dims, DOUBLE)
+    found = [of_x, of_weight][: len(wanted)]
+    again = [torch.autograd.grad(sum(g.sin().sum() for g in grads), wanted) for grads in (expected, found)]
+    for one, other in zip((*expected, *again[0]), (*found, *again[1]), strict=True):
+        torch.testing.assert_close(one, other)
+
+
+def test_rms_norm_under_transforms(fused):
+    """Gradients of each sample, by vmap: a chain, whatever the switch says."""
+    weight, x = meta(8, grad=False), meta(5, 8, grad=False)
+    shapes = []
+
+    def step():
+        one = torch.func.grad(lambda w, row: F.rms_norm(row, (8,), w).pow(2).sum(), argnums=(0, 1))
+        shapes.extend(g.shape for g in torch.func.vmap(one, in_dims=(None, 0))(weight, x))
+
+    for choice in (True, False):
+        watch(step, rms_norm=choice)
+    assert shapes == [(5, 8)] * 4
+
+
 def test_rms_norm_of_two_dtypes_is_a_chain(fused):
     x, weight = meta(10, 100, dtype=BF16), meta(100)
     step = lambda: F.rms_norm(x, (100,), weight)  # noqa: E731
@@ -530,3 +578,35 @@ def test_each_switch_alone_changes_a_transformer():
         for name, off in switches.items():
             assert ops(as_if_on_gpu(step, **{name: off}).recording) != whole, name
     assert kept_bytes(as_if_on_gpu(step).recording) > 0
+
+
+# ---------------------------------------------------------------- softmax
+
+
+@pytest.mark.parametrize(
+    ("of", "kernel"), [(F.softmax, "aten._softmax"), (F.log_softmax, "aten._log_softmax")], ids=["softmax", "log"]
+)
+@pytest.mark.parametrize("autocast", [True, False])
+def test_a_softmax_widens_float16_as_it_reads(of, kernel, autocast):
+    """To float32, with no copy before it and none in backward; bfloat16, and other dtypes, are cast before."""
+    for dtype in (HALF, BF16):
+        x = meta(10, 100, dtype=dtype)
+
+        def step(x=x):
+            if not autocast:
+                of(x, -1, dtype=SINGLE).sum().backward()
+                return
+            with torch.autocast("cuda", dtype=x.dtype):
+                of(x, -1).sum().backward()
+
+        recording = watch(step)
+        cast = dtype is BF16
+        assert made(recording, kernel) == [(4000, "float32")]
+        assert made(recording, f"{kernel}_backward_data") == [
+            (4000 if cast else 2000, "float32" if cast else "float16")
+        ]
+        assert [n for n, _ in made(recording, "aten._to_copy")] == ([2000, 4000] if cast else [])
+        assert x.grad.dtype is dtype
+    x = meta(10, 100, dtype=HALF)
+    assert made(watch(lambda: of(x, -1, dtype=DOUBLE)), "aten._to_copy") == [(8000, "float64")]
+    assert made(watch(lambda: of(x, -1)), kernel) == [(2000, "float16")]
