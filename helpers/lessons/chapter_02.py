@@ -129,6 +129,11 @@ def refuse(found: float, wanted: int, slips: Mapping[str, float], facts: Mapping
 # ----------------------------------------------------------------------------------------------------------- mlp_bytes
 
 
+#: Sums, in s·b·h, of a wrong term for `down` (0, 2 or 4) and a wrong one for `dropout3` (0, 1/8, 2 or 4).
+BOTH_WRONG = (0, 2, 4, 6, 0.125, 2.125, 4.125)
+MLP_SAME = {f"both_{terms:g}": "both" for terms in BOTH_WRONG}
+
+
 def mlp_slips(it: Setting) -> dict[str, float]:
     n = it.sbh
     return {
@@ -140,13 +145,14 @@ def mlp_slips(it: Setting) -> dict[str, float]:
         "numbers": 15 * n,
         "no_batch": 19 * n / it.b,
         "mask_bits": 18.125 * n,
+        **{f"both_{terms:g}": (10 + terms) * n for terms in BOTH_WRONG},
     }
 
 
 def mlp_bytes(answer: Any) -> str:
     for it in SETTINGS:
         found = asked(answer, it.b, it.s, it.h)
-        refuse(found, kept_of(it, MLP), mlp_slips(it), {"at": f"b={it.b}, s={it.s}, h={it.h}"})
+        refuse(found, kept_of(it, MLP), mlp_slips(it), {"at": f"b={it.b}, s={it.s}, h={it.h}"}, MLP_SAME)
     return (
         f"Right for {len(SETTINGS)} layers, to the byte of what was measured: 19·s·b·h. Sixteen of the nineteen are "
         "GELU's input and GELU's output, the two tensors that are four times as wide."
@@ -173,6 +179,9 @@ MLP_BYTES = {
     "no_down": COUNTED
     + "One tensor is missing, and a wide one: `down` is a linear layer whose weight wants a gradient.",
     "numbers": COUNTED + "For `down` you count numbers where bytes are wanted. In 16 bit each of them takes two.",
+    "both": COUNTED
+    + "Both of your terms are off. `down` takes what GELU gives: how wide is that? And `dropout3` keeps a "
+    "mask: one byte for each number that `down` gives.",
     "mask_bits": COUNTED + "A yes or no would fit into a bit, but PyTorch gives each a whole byte.",
 }
 

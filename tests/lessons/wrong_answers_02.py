@@ -107,6 +107,9 @@ WRONG = [
     ("mlp_bytes", "numbers", mlp(down="4 * n")),
     ("mlp_bytes", "no_down", mlp(down="0")),
     ("mlp_bytes", "mask_bits", mlp(dropout3="n / 8")),
+    ("mlp_bytes", "both", mlp(down="2 * n", dropout3="2 * n")),
+    ("mlp_bytes", "both", mlp(down="4 * n", dropout3="0")),
+    ("mlp_bytes", "both", mlp(down="2 * n", dropout3="n / 8")),
     ("mlp_bytes", "no_batch", formula("mlp_bytes", "19 * s * h")),
     ("mlp_bytes", "other", mlp(down="h")),
     # ------------------------------------------------------------------------------------------------ attention_bytes
