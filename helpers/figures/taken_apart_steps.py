@@ -306,7 +306,8 @@ def code_of(view: View, node: Node) -> str:
         return ""
     if place.inner is place.outer and text.line(view.recording, node.place) == view.common_line:
         return ""
-    return " ".join(view.recording.sources[place.inner.source].line(place.inner.line).split())
+    line = view.recording.sources[place.inner.source].line(place.inner.line)
+    return " ".join(line.split("  # ")[0].split())
 
 
 def chips_of(view: View, folding: Folding, step: Step, seen: set[int]) -> Iterable[Chip]:

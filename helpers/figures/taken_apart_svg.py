@@ -82,8 +82,9 @@ def draw(apart: Apart, title: str) -> str:
             svg.text(BARS + 2, top + 20 + 16 * i, part, size=12, bold=True, mono=False, fill=paint.text)
     for i in range(len(apart.tiers)):
         draw_arrows(svg, apart, plan, i)
-    for lane in plan.lanes:
-        draw_lane(svg, plan, lane)
+    for ground in (True, False):  # the grounds of all lanes under all of their lines
+        for lane in plan.lanes:
+            draw_lane(svg, plan, lane, ground=ground)
     for i, tier in enumerate(apart.tiers):
         for step in tier.steps:
             draw_step(svg, plan, step)
@@ -152,8 +153,12 @@ def planned(apart: Apart, y: float) -> Plan:
     for i, tier in enumerate(apart.tiers):
         for step in tier.steps:
             plan.tier_of[step.number] = i
-    steps = list(apart.steps.values())
-    plan.same = {b.number for a, b in zip(steps, steps[1:], strict=False) if b.code and a.code == b.code}
+    shown = ""  # the code of the box before
+    for tier in apart.tiers:
+        code = tier.steps[0].code if len(tier.steps) == 1 and not tier.steps[0].is_sum else ""
+        if code and code == shown:
+            plan.same.add(tier.steps[0].number)
+        shown = code
     plan.lanes, plan.said = lanes_of(apart, plan)
     open_frame, block = None, None
     for tier in apart.tiers:
@@ -308,7 +313,7 @@ def height_of(step: Step, plan: Plan, width: float) -> float:
     lines = 1 + len(words_of(step, plan, width))
     chips = len(chips_shown(step))
     if narrow(width):
-        return 12 + lines * LINE + chips_height(step, width) + (5 if chips else 0)
+        return 12 + lines * LINE + chips_height(step, width) + (8 if chips else 0)
     return max(12 + lines * LINE, 11 + chips * CHIP)
 
 
@@ -328,9 +333,8 @@ def draw_step(svg: Svg, plan: Plan, step: Step) -> None:
             dash="3 3",
             css="edge",
         )
-        names = ", ".join(name for name in step.inputs if name)
-        words = f"{names}: needs no gradient" if names else "needs no gradient"
-        svg.text(spot.centre + 9, spot.y - 10, text.short(words, 22), size=SMALL, mono=False, fill=SOFT)
+        words = free_words(step, SPINE_WIDTH / 2 - 12)
+        svg.text(spot.centre + 9, spot.y - 10, words, size=SMALL, mono=False, fill=SOFT)
     dash = "4 3" if step.kind == "pruned" else ""
     svg.rect(
         spot.x,
@@ -354,7 +358,7 @@ def draw_step(svg: Svg, plan: Plan, step: Step) -> None:
     wide = inner + 10 if narrow(spot.width) else reserve - 8
     x = spot.x + (4 if narrow(spot.width) else spot.width - wide - 7)
     lines = 1 + len(words_of(step, plan, spot.width))
-    y = spot.y + 8 + lines * LINE if narrow(spot.width) else spot.y + (spot.height - len(chips) * CHIP) / 2 + 1.5
+    y = spot.y + 11 + lines * LINE if narrow(spot.width) else spot.y + (spot.height - len(chips) * CHIP) / 2 + 1.5
     for words, chip in chips:
         lines = chip_lines(words, spot.width)
         draw_chip(svg, chip, lines, x, y, wide)
@@ -382,12 +386,18 @@ def fit(words: str, room: float, size: float, *, bold: bool = False) -> str:
     return text.short_name(words, max(int(room / each), 3))
 
 
+def free_words(step: Step, room: float) -> str:
+    """ "x: needs no gradient"."""
+    names, rest = ", ".join(name for name in step.inputs if name), "needs no gradient"
+    left = room - width_of(f": {rest}", SMALL, mono=False)
+    return f"{fit(names, left, SMALL)}: {rest}" if names else rest
+
+
 def draw_sum(svg: Svg, plan: Plan, spot: Spot, step: Step, paint: Paint) -> None:
     cy = spot.y + spot.height / 2
     if step.inputs:
-        names = ", ".join(name for name in step.inputs if name)
-        words = f"{names}: needs no gradient" if names else "needs no gradient"
-        svg.text(SPINE + 2, cy - 6, text.short(words, 24), size=SMALL, mono=False, fill=SOFT)
+        words = free_words(step, CENTRE - RADIUS - SPINE - 8)
+        svg.text(SPINE + 2, cy - 6, words, size=SMALL, mono=False, fill=SOFT)
         svg.arrow(
             [(SPINE, cy), (SPINE + 20, cy), (CENTRE - RADIUS - 20, cy), (CENTRE - RADIUS, cy)],
             line=FAINT,
@@ -450,7 +460,7 @@ def draw_arrows(svg: Svg, apart: Apart, plan: Plan, i: int) -> None:
             svg.arrow([(x1, y1), (x1, middle), (x2, middle), (x2, y2)], line=SOFT, css="edge")
 
 
-def draw_lane(svg: Svg, plan: Plan, lane: Lane) -> None:
+def draw_lane(svg: Svg, plan: Plan, lane: Lane, *, ground: bool) -> None:
     """A branch off a step's result, past other steps, into the sides of those that use it."""
     spot = plan.spots[lane.tail.number]
     i = plan.tier_of[lane.tail.number]
@@ -460,7 +470,7 @@ def draw_lane(svg: Svg, plan: Plan, lane: Lane) -> None:
     turn = -6.0 if not lane.right else 6.0
     colour = SOFT
     low = max(lane.heads, key=lambda h: plan.spots[h].y)
-    for head in lane.heads:
+    for head in [low, *(h for h in lane.heads if h != low)]:
         it = plan.spots[head]
         y2 = it.y + it.height / 2 if it.step.is_sum else it.y + min(0.3 * it.height, 14)
         x2 = it.x + it.width if lane.right else it.x
@@ -470,7 +480,9 @@ def draw_lane(svg: Svg, plan: Plan, lane: Lane) -> None:
             start = anchor_y(spot, top=False)
             d = f"M{num(x1)} {num(start)}V{num(y1)}H{num(side - turn)}" + bend(side, y1, side, y1 + 6)
             d += f"V{num(y2 - 6)}" + bend(side, y2, side - turn, y2)
-            svg.path(d, line="#ffffff", width=4.0)
+            if ground:
+                svg.path(d, line="#ffffff", width=4.0, css="ground")
+                return
             svg.path(d, line=colour, width=1.2, css="edge")
             svg.ellipse(x1, y1, 2.2, 2.2, fill=colour, line=colour)
         begin = side - turn if head == low else side
@@ -547,7 +559,7 @@ def draw_entries(svg: Svg, apart: Apart, plan: Plan, tier: Tier, i: int, scale: 
     region = GRAPH["region"]
     start = right if not tier.steps[-1].is_sum else CENTRE + RADIUS
     spot = plan.spots[tier.steps[-1].number]
-    at = min(max(middle, spot.y + 0.62 * spot.height), spot.y + spot.height - 5)
+    at = spot.y + spot.height / 2
     svg.line(start, at, BARS - 6, at, line=region.line, width=1.1, css="tie")
     svg.line(BARS - 6, y, BARS - 6, max(y + tall, at), line=region.line, width=1.6, css="tie")
     for entry in entries:
@@ -633,14 +645,13 @@ def draw_foot(svg: Svg, apart: Apart, y: float) -> float:
     y += 8 if apart.total else -FOOT_BAR
     x, scale = MARGIN, wide / largest if largest else 0.0
     paint = GRAPH["live"]
-    for tier in apart.tiers:
-        for entry in tier.entries:
-            w = entry.counted * scale
-            if w:
-                svg.rect(x, y, w, FOOT_BAR, fill=paint.fill)
-                if entry.mask:
-                    hatched(svg, x, y, w, FOOT_BAR, CATEGORY["kept for backward"].line)
-                x += w
+    if apart.total:
+        svg.rect(x, y, apart.total * scale, FOOT_BAR, fill=paint.fill)
+    for entry in (entry for tier in apart.tiers for entry in tier.entries):
+        w = entry.counted * scale
+        if w and entry.mask:
+            hatched(svg, x, y, w, FOOT_BAR, CATEGORY["kept for backward"].line)
+        x += w
     x, edges = MARGIN, []
     for tier in apart.tiers:
         w = sum(entry.counted for entry in tier.entries) * scale

@@ -379,7 +379,7 @@ def test_what_feeds_from_afar_is_a_lane_or_a_word():
     figure = taken_apart_figure(dense().recording)
     words = [t for t in texts(figure.svg) if t.startswith("also from")]
     assert words, "more branches than lanes"
-    lanes = sum(p.get("stroke-width") == "4" for p in ET.fromstring(figure.svg).iter(f"{SVG}path"))
+    lanes = sum(p.get("class") == "ground" for p in ET.fromstring(figure.svg).iter(f"{SVG}path"))
     assert lanes >= LEFT_LANES
 
 
@@ -415,6 +415,25 @@ def test_what_is_computed_again_is_said():
 def test_a_changed_tensor_is_said():
     figure = taken_apart_figure(in_place().recording)
     assert "changed in place" in figure.text and texts(figure.svg).count("changed in place") >= 2
+
+
+class Lines(nn.Module):
+    def forward(self, x):
+        y = x.sin().tanh() + x.exp()
+        return self.more(y, x)
+
+    def more(self, y, x):
+        return y.cos() * x
+
+
+def test_code_stands_at_the_operations_that_no_module_names():
+    run = record(Lines(), torch.randn(5, requires_grad=True))
+    codes = [step.code for step in apart_of(run).steps.values()]
+    assert codes == ["y = x.sin().tanh() + x.exp()"] * 4 + ["return y.cos() * x"] * 2
+    shown = texts(run.taken_apart.svg)
+    assert shown.count("on the same line") == 2 + 1, "not at the sum, which shows no code"
+    assert shown.count("return y.cos() * x") == 1
+    assert not any(step.code for step in apart_of(mlp()).steps.values() if "module" in step.under)
 
 
 def test_parameters_are_chips_and_a_second_use_is_dashed():
