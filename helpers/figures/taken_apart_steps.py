@@ -418,7 +418,10 @@ def entry_of(
     elif state == "changed in place":
         notes.append("changed in place")
     info = TensorInfo(saved.shape, saved.dtype, "cpu" if saved.device == view.device else saved.device)
-    length = sum(counts) or (saved.nbytes if state in ("released", "packed") and saved.dtype else row.storage_bytes)
+    lost = state in ("released", "packed") and saved.dtype
+    same = rows_like(view, folding, row)
+    held = {r.saved.storages or r.saved.id: r.storage_bytes for r in same}  # of every repetition, each memory once
+    length = sum(counts) or (sum(r.saved.nbytes for r in same) if lost else sum(held.values()))
     if state == "packed" and ledger.to_compute(saved):
         length = 0
     return Entry(

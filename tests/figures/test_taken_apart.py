@@ -407,6 +407,15 @@ def test_memory_counted_elsewhere_says_where():
     assert sum(e.counted for e in buffer) == 32 * 48 * 4, "three views, one buffer"
 
 
+def test_an_outline_is_as_long_as_what_it_stands_for():
+    model = nn.Sequential(*(layer for _ in range(12) for layer in (nn.Linear(8, 8), nn.ReLU())))
+    apart = apart_of(record(model, torch.randn(4, 8, requires_grad=True)))
+    assert apart.folding.blocks
+    found = {entry.state: entry for tier in apart.tiers for entry in tier.entries}
+    assert found["again"].counted == 0 and found["live"].counted > 10 * 4 * 8 * 4
+    assert found["again"].length in (found["live"].length, found["live"].length - 4 * 8 * 4)
+
+
 def test_what_is_computed_again_is_said():
     figure = taken_apart_figure(checkpointed().recording)
     assert "to be computed again" in texts(figure.svg) and "to be computed again" in figure.text
