@@ -73,6 +73,7 @@ def tangents_run() -> bool:
 
 
 @contextmanager
+@held
 def no_dispatch() -> Iterator[None]:
     """Our own reads inside hooks run below every mode."""
     guard = Unseen()

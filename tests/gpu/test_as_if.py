@@ -22,7 +22,7 @@ from helpers.data.model import OPTIMIZER
 from helpers.gpu import private
 from helpers.gpu.as_if import NEEDS_NUMBERS
 from helpers.record import Recorder, RecordError
-from tests.record.leftovers import Interrupt, marked, standing
+from tests.record.leftovers import HOME, Interrupt, marked, standing
 
 OFF = {"attention": "math", "foreach": False, "dropout": False, "rms_norm": False, "autocast": False, "workspace": 0}
 
@@ -572,6 +572,31 @@ def test_the_look_at_what_stands_can_fail():
     differ = {name for name in before if before[name] != during[name]}
     ours = {"kernels", "implementations", "autocast", "cache", "classes", "foreach", "checkpoint", "function modes"}
     assert ours <= differ and "keys" in differ
+
+
+def test_ctrl_c_as_a_guard_of_ours_ends():
+    """Torch's guards put back what they found: one that ends late, in a traceback, would bring a run's state back."""
+
+    class AtGuard(Interrupt):
+        def __call__(self, frame, event, argument):
+            inside = frame.f_code.co_filename.startswith(HOME)
+            if inside and frame.f_code.co_name == "no_dispatch":
+                return super().__call__(frame, event, argument)
+            return self if inside else None
+
+    def run():
+        with as_if_on_gpu():
+            work("plain")
+
+    run()
+    before, count = standing_here(), AtGuard(None)
+    count.during(run)
+    assert count.lines > 20
+    for at in range(1, count.lines + 1):
+        interrupt = AtGuard(at)
+        assert interrupt.during(run)
+        torch.set_grad_enabled(True)
+        assert standing_here() == before, interrupt.where
 
 
 @pytest.mark.parametrize("block", [False, True], ids=["call", "block"])
