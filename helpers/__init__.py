@@ -10,6 +10,7 @@ run           # the player: all of it, step by step
 run.graph     # the graph, with what it keeps
 run.kept      # the ledger: what is kept for backward, and why
 run.memory    # live bytes by category
+run.taken_apart  # operations from top to bottom, beside each what it keeps, to scale
 difference(run, other)  # what another run of the step has different in its graph
 run.allocator # where a GPU's allocator puts it: segments, blocks, what lies stranded
 
