@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -31,3 +32,17 @@ def cell(module: str, *arguments: str, seconds: int) -> dict[str, Any] | str:
 def load() -> str:
     """Other work on the machine, where the system tells."""
     return f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} CPUs" if hasattr(os, "getloadavg") else ""
+
+
+def largest_ram() -> int:
+    """The most bytes of RAM that this process ever held.
+
+    Where there is /proc, from there: getrusage counts the process that this one was forked from too, before it became
+    another program.
+    """
+    status = Path("/proc/self/status")
+    if status.exists():
+        (line,) = [line for line in status.read_text().splitlines() if line.startswith("VmHWM:")]
+        return int(line.split()[1]) * 1024
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return most if sys.platform == "darwin" else most * 1024

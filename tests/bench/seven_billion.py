@@ -5,7 +5,6 @@ ever took, Python and torch included, and the peak that it says a GPU would have
 """
 
 import json
-import resource
 import sys
 import time
 from collections.abc import Callable
@@ -17,7 +16,7 @@ from torch.distributed._tools.mem_tracker import MemTracker
 
 from helpers import as_if_on_gpu
 from helpers.data import timeline
-from tests.cells import cell, load
+from tests.cells import cell, largest_ram, load
 from tests.gpu.models import Llama
 
 LIMIT = 300
@@ -69,9 +68,7 @@ def measured(row: str) -> dict[str, Any]:
     begin, begin_cpu = time.perf_counter(), time.process_time()
     peak = ROWS[row]()
     seconds, cpu = time.perf_counter() - begin, time.process_time() - begin_cpu
-    unit = 1 if sys.platform == "darwin" else 1024
-    ram = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
-    return {"seconds": seconds, "cpu": cpu, "ram": ram, "peak": peak}
+    return {"seconds": seconds, "cpu": cpu, "ram": largest_ram(), "peak": peak}
 
 
 def main() -> None:

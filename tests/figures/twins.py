@@ -387,7 +387,7 @@ def birth(recording: data.Recording, storage: data.Storage) -> str:
     """How a twin says a storage came to be, where an operation made it."""
     if not storage.op:
         return ""
-    op = storage.op.split(".")[1] if storage.op.startswith("aten.") else storage.op
+    op = storage.op.removeprefix("aten.").split(".")[0].lstrip("_")  # without the underscore of torch's own kernels
     event = recording.events[storage.born]
     line_ = where(recording, event.place)
     if event.phase not in ("backward", "step"):

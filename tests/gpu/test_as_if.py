@@ -2,7 +2,6 @@
 
 import copy
 import gc
-import resource
 import subprocess
 import sys
 import threading
@@ -22,6 +21,7 @@ from helpers.data.model import OPTIMIZER
 from helpers.gpu import private
 from helpers.gpu.as_if import NEEDS_NUMBERS
 from helpers.record import Recorder, RecordError
+from tests.cells import largest_ram
 from tests.record.leftovers import HOME, Interrupt, marked, standing
 
 OFF = {"attention": "math", "foreach": False, "dropout": False, "rms_norm": False, "autocast": False, "workspace": 0}
@@ -734,11 +734,10 @@ def hundred_gigabytes():
 
 
 if __name__ == "__main__":
-    unit = 1 if sys.platform == "darwin" else 1024
     as_if_on_gpu(training, *mlp()).recording  # noqa: B018
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+    before = largest_ram()
     peak = max(timeline(as_if_on_gpu(hundred_gigabytes).recording).totals)
-    print(peak, before, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit)
+    print(peak, before, largest_ram())
 
 
 # ---------------------------------------------------------------- the CPU's ledger as an oracle

@@ -3,7 +3,6 @@
 Where a number differs, the test says by how much and from what.
 """
 
-import resource
 import subprocess
 import sys
 import time
@@ -17,6 +16,7 @@ from helpers import as_if_on_gpu
 from helpers.data import kept_bytes, timeline
 from helpers.data.model import GRADIENTS, KEPT, OPTIMIZER, PARAMETERS
 from helpers.gpu.private import overload
+from tests.cells import largest_ram
 
 from .models import Layer, Llama, Stack
 
@@ -303,5 +303,4 @@ def test_a_7b_step_takes_under_a_gigabyte():
 if __name__ == "__main__":
     begun = time.perf_counter()
     assert second_step()[1]["step"] > 60 * GIB
-    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    print(most if sys.platform == "darwin" else most * 1024, f"{time.perf_counter() - begun:.1f}")
+    print(largest_ram(), f"{time.perf_counter() - begun:.1f}")
