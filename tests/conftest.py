@@ -64,3 +64,14 @@ def browser():
         pytest.skip("browser: no chromium found")
     with chromium.chromium(path) as browser:
         yield browser
+
+
+@pytest.fixture(scope="module")
+def one_thread():
+    """Small steps on several threads mostly wait for each other."""
+    import torch
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)

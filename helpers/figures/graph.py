@@ -19,7 +19,7 @@ from .graph_text import twin_of
 from .order import Folding, fold
 from .scene import MOST_DRAWN, Scene, build
 from .summary import summary
-from .view import GraphFigure, View, all_rows, counts_of, title_of, view_of
+from .view import GraphFigure, View, all_rows, counts_of, numbered, title_of, view_of
 
 #: Graphs with more operations than this are folded even where a whole picture would fit.
 FOLD_FROM = 24
@@ -33,12 +33,7 @@ def graph_figure(recording: Recording, graph: int = 0, moment: int | None = None
     """
     if not recording.graphs:
         return nothing(recording)
-    if not -len(recording.graphs) <= graph < len(recording.graphs):
-        n = len(recording.graphs)
-        raise IndexError(
-            f"This recording has {text.plural(n, 'graph')}, numbered from 0 to {n - 1}; there is no {graph}."
-        )
-    return drawn(view_of(recording, recording.graphs[graph], moment), folded=folded).figure
+    return drawn(view_of(recording, numbered(recording, graph), moment), folded=folded).figure
 
 
 @dataclass(frozen=True, repr=False)

@@ -18,7 +18,7 @@ from .graph import FOLD_FROM, nothing
 from .order import fold
 from .taken_apart_steps import Apart, Entry, take_apart
 from .taken_apart_svg import bytes_words, chip_words, draw, ratio_words, told
-from .view import View, all_rows, block_bytes, block_words, counts_of, flags_of, trigger_words, view_of
+from .view import View, all_rows, block_bytes, block_words, counts_of, flags_of, numbered, trigger_words, view_of
 
 
 @dataclass(frozen=True, repr=False)
@@ -37,12 +37,7 @@ def taken_apart_figure(recording: Recording, graph: int = 0, moment: int | None 
     """
     if not recording.graphs:
         return nothing(recording)
-    if not -len(recording.graphs) <= graph < len(recording.graphs):
-        n = len(recording.graphs)
-        raise IndexError(
-            f"This recording has {text.plural(n, 'graph')}, numbered from 0 to {n - 1}; there is no {graph}."
-        )
-    view = view_of(recording, recording.graphs[graph], moment)
+    view = view_of(recording, numbered(recording, graph), moment)
     operations = sum(not recording.nodes[n].leaf for n in view.ordered)
     apart = take_apart(view, fold(recording, view.ordered, wanted=operations > FOLD_FROM))
 

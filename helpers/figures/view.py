@@ -40,6 +40,16 @@ class View:
     dtype: str  # what nearly all tensors are; "" if there is no such dtype
 
 
+def numbered(recording: Recording, graph: int) -> Graph:
+    """The recording's graph of that number, counted from 0. Raises IndexError, a sentence, if there is none."""
+    n = len(recording.graphs)
+    if not -n <= graph < n:
+        raise IndexError(
+            f"This recording has {text.plural(n, 'graph')}, numbered from 0 to {n - 1}; there is no {graph}."
+        )
+    return recording.graphs[graph]
+
+
 def view_of(recording: Recording, graph: Graph, moment: int | None) -> View:
     if moment is None:
         moment = graph.event if graph.event is not None else len(recording.events) - 1

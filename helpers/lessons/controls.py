@@ -1,4 +1,4 @@
-"""The controls that answer a prediction and a quiz, on ipywidgets 7.7 to 8. The one module that imports it.
+"""The controls that answer a prediction and a quiz, on ipywidgets 7.7 to 8; explorer_controls alone imports it too.
 
 They stand on a white card on a light and on a dark page, as figures do, so the variables that a dark theme sets for
 inputs are set back inside it. A radio button's text wraps; what an answer led to is in a live region, which a screen

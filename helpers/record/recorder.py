@@ -117,7 +117,6 @@ class Recorder:
         self._ops: dict[int, Operation] = {}
         self._failure: tuple | None = None  # the exception that left a backward pass last: its id, the pass, the node
         self._interrupts = Interrupts()
-        self.trying = ""  # the operation whose kernel runs, or raised
         self._linear: Any = None  # inside F.linear that adds its bias in place: see `_linear_runs`
         self._blind: Any = None  # while a formula runs that must not see our mode: the guard that hides it
 
@@ -596,13 +595,11 @@ class Recorder:
             self._fault(fault)
             return func(*args, **kwargs)
         kernel = twin or func
-        self.trying = op.name
         versions = op.versions(args, kwargs) if op.foreach else ()
         if self.kernels is None:
             out = kernel(*args, **kwargs)
         else:
             out = self.kernels.run(event, kernel, args, kwargs)
-        self.trying = ""
         if twin is not None:
             increment_version(args[0])  # as the operation itself does when autograd calls it
         for tensor, version in versions:

@@ -18,14 +18,7 @@ from helpers.figures.palette import GRAPH
 from tests.figures.sound import check_sound, check_svg, texts
 from tests.record.scenarios import Transformer
 
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread():
-    """Small steps on several threads mostly wait for each other."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def longest(a, b):

@@ -23,13 +23,9 @@ LONG = "chain of 30,000"
 
 
 @pytest.fixture(scope="module", autouse=True)
-def one_thread():
-    """Small steps on several threads mostly wait for each other."""
-    threads, strict = torch.get_num_threads(), Recorder.strict
-    torch.set_num_threads(1)
-    Recorder.strict = True
+def strict(one_thread):
+    strict, Recorder.strict = Recorder.strict, True
     yield
-    torch.set_num_threads(threads)
     Recorder.strict = strict
 
 

@@ -24,14 +24,7 @@ from helpers.record import RecordError
 from tests.figures import recordings
 from tests.figures.sound import SVG, check_sound, check_svg, texts
 
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread():
-    """Small steps on several threads mostly wait for each other."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 class Block(nn.Module):

@@ -1,16 +1,16 @@
 """Chapter 02's exercises: each wrong answer gets its own message, each stub waits, each solution is right."""
 
 import importlib
-import re
 
 import pytest
 import torch
 
 from helpers.lessons import chapter_02
 from helpers.lessons.chapter_02 import EXERCISES, MODELS, SETTINGS, WHOLE
-from helpers.lessons.check import CHAPTERS, NOT_ATTEMPTED, RAISED, RIGHT, WRONG, judge
+from helpers.lessons.check import NOT_ATTEMPTED, RAISED, RIGHT, judge
 
 from . import own
+from .exercises import every_message_is_somebody_s, gets_its_message, short_and_warm
 from .wrong_answers_02 import ANSWER, GLOBAL, NOT_HELD, RIGHT_HOOKS, attention, formula, hooks, layer, mlp
 from .wrong_answers_02 import WRONG as ANSWERS
 
@@ -31,23 +31,16 @@ def judged(exercise, source):
 
 @pytest.mark.parametrize(("exercise", "key", "source"), ANSWERS)
 def test_wrong_answer_gets_its_message(exercise, key, source):
-    outcome = judged(exercise, source)
-    assert (outcome.status, outcome.mistake) == (WRONG, key), outcome.text
-    assert len(outcome.message.split()) >= 12
-    assert outcome.data == {"schema": 1, "exercise": exercise, "status": "wrong", "mistake": key}
+    gets_its_message(judged(exercise, source), exercise, key)
 
 
 def test_every_message_is_somebody_s():
-    told = {(exercise, key) for exercise, key, _ in ANSWERS}
-    assert told == {(name, key) for name, exercise in EXERCISES.items() for key in exercise.mistakes}
-    assert set(EXERCISES) == {name for name, at in CHAPTERS.items() if at == "chapter_02"} == set(ANSWER)
+    every_message_is_somebody_s(EXERCISES, ANSWERS, ANSWER, "chapter_02")
 
 
 @pytest.mark.parametrize(("exercise", "key"), [(e, k) for e in EXERCISES for k in EXERCISES[e].mistakes])
 def test_message_is_short_and_warm(exercise, key):
-    message = EXERCISES[exercise].mistakes[key]
-    assert message.count("`") % 2 == 0 and len(message) < 420
-    assert not re.search(r"\b(simply|just|obviously|of course|wrong!)\b|!", message)
+    short_and_warm(EXERCISES[exercise].mistakes[key])
 
 
 @pytest.mark.parametrize("exercise", ["mlp_bytes", "attention_bytes", "layer_bytes"])
